@@ -47,7 +47,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Whatever is imported by now stays: leave it out of the many collections to come, each of which would look it through."""
+    """Exclude all present objects from garbage collection: each of the many collections to come would look through them."""
     gc.enable()
     gc.collect()
     gc.freeze()
@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
 
 use_the_chosen()
 
-# What the commands of the tests print is waited for line by line.
+# Tests wait for the output of their commands line by line.
 os.environ["PYTHONUNBUFFERED"] = "1"
 
 # `nohup` ignores the first, and a shell the others for what it runs in the background; what the tests start would ignore them,
@@ -148,7 +148,7 @@ def nothing_left(server: PrivateServer) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def dropped_is_found(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test may drop (who is interrupted drops coroutines that have not begun) is found before the next test begins."""
+    """Find objects that a test has dropped, such as coroutines that have not begun, before the next test begins."""
     yield
     if any("PytestUnraisableExceptionWarning" in mark.args[0] for mark in request.node.iter_markers("filterwarnings")):
         gc.collect()

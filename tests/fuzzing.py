@@ -56,4 +56,4 @@ odd_text = st.one_of(
     st.sampled_from(ODD_NUMBERS).map(str.encode),
     st.integers(4_000, 5_000).map(lambda size: b'"' + b"x" * size + b'"'),
 )
-"""What is no record at all."""
+"""Texts that are no records at all."""

@@ -29,7 +29,8 @@ def use_the_chosen() -> None:
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Under uvloop, keep only the tests to which the loop can make a difference.
 
-    Its ``close()`` warns of connections that are open still. Where warnings are errors, that one ends it half-way: it hangs.
+    Its ``close()`` warns of connections that are still open. If warnings are errors, such a warning ends it half-way, and it
+    hangs.
     """
     if not UVLOOP:
         return

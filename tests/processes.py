@@ -103,7 +103,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 class Child:
-    """What the first process knows of another one."""
+    """The first process's view of another one."""
 
     def __init__(self, pid: int, *, computes: bool) -> None:
         self.pid = pid

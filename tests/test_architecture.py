@@ -1,4 +1,4 @@
-"""What holds the house up: who may import whom, how large rooms may be, what is public, and that both faces are one."""
+"""The architecture: allowed imports, sizes of rooms, public names, and that both APIs are alike."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def for_types_only(tree: ast.Module) -> set[ast.AST]:
-    """What stands under ``if TYPE_CHECKING``."""
+    """Return the imports under ``if TYPE_CHECKING``."""
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     return {inner for block in blocks for part in block.body for inner in ast.walk(part)}
 
@@ -86,7 +86,7 @@ def reachable(start: list[Path]) -> dict[str, str]:
     return found
 
 
-# Who may import whom
+# Allowed imports
 
 PURE = {
     "__future__",
@@ -190,7 +190,7 @@ def test_each_file_says_first_what_it_holds() -> None:
     assert [relative(path) for path in MODULES if not ast.get_docstring(parse(path))] == []
 
 
-# What is public
+# Public names
 
 LOCK = "acquire key lease locked name progress release statistics ticket"
 LEASE = "check fence key lost name progress release remaining renew"
@@ -256,7 +256,7 @@ WITHOUT_TICKET = "BoundedSemaphore Lease MultiLease MultiLock ReadSide RedeemedL
 
 @pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
 def test_only_locks_on_one_server_have_tickets(face: Any) -> None:
-    """Where a method cannot work, it is not there."""
+    """A class does not have methods that cannot work on it."""
     having = {name for name in face.__all__ if hasattr(getattr(face, name), "ticket")}
     assert having == {"FairLock", "Lock", "LockLease", "RLock"}
     assert set(WITHOUT_TICKET.split()) <= set(face.__all__)
@@ -505,7 +505,7 @@ OF_LUA = {
 
 
 def free_names(code: str) -> set[str]:
-    """What a file uses and does not define; fields of tables do not count."""
+    """Return the names that a file uses and does not define; fields of tables do not count."""
     return set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", code)) - own_names(code)
 
 

@@ -38,7 +38,7 @@ def leaks(text: str) -> list[str]:
 
 @pytest.fixture
 def seen(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What anybody could read. The logs of a test are added by `everything`."""
+    """Return all texts that anybody could read. `everything` adds the logs of a test."""
     caplog.set_level(logging.DEBUG)
     return []
 

@@ -86,7 +86,7 @@ def test_a_wrong_variant_names_the_assertion_that_it_breaks() -> None:
 
 
 def switches(name: str) -> set[str]:
-    """What a model asks for, where it is put together."""
+    """Return the names that a model asks for when it is compiled."""
     text = text_of(name)
     lines = re.findall(r"^#(?:el)?if (.+)$", text, re.MULTILINE)
     known = set(re.findall(r"^#(?:ifdef|ifndef) (\w+)", text, re.MULTILINE))

@@ -113,7 +113,7 @@ def test_the_environment_of_development_has_what_the_lab_needs() -> None:
     assert set(others) <= set(PROJECT["dependency-groups"]["dev"])
 
 
-# What is built
+# Built files
 
 
 def test_the_build_requirements_are_files_known_by_digest() -> None:

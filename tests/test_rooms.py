@@ -31,7 +31,7 @@ ROOMS = {
     "_net": "_clock _core _local _log _lua errors",
     # Acts: one per process.
     "_runtime": "_clock _core _log _net errors",
-    # What users hold.
+    # Rooms of the objects that users hold.
     "codecs": "_log errors",
     "_api": "_clock _core _durations _local _log _lua _net _runtime codecs errors",
     "fencing": "_api _core _durations _lua _net errors",

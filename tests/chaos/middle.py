@@ -1,6 +1,6 @@
-"""A TCP proxy that knows nothing of the protocol: bytes come late, not at all, or only in part, and connections break.
+"""A TCP proxy that knows nothing of the protocol: bytes are late, lost, or arrive in part, and connections break.
 
-What happens to single requests and replies is for `faults.proxy`; here whatever is under way is hit.
+`faults.proxy` is for faults of single requests and replies; this proxy hits whatever is under way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Middle:
 
     @contextmanager
     def slow(self, seconds: float) -> Iterator[None]:
-        """What comes by takes up to so long, each way."""
+        """Maximum seconds by which data is delayed, each way."""
         self._delay = seconds
         try:
             yield

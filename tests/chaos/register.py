@@ -1,4 +1,7 @@
-"""What the locks protect: a register in the test's own process, which no fault hits. It refuses lower fences, and records."""
+"""The protected resource: a register in the test's own process, which no fault hits.
+
+It refuses lower fences, and records writes.
+"""
 
 from __future__ import annotations
 

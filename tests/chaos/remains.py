@@ -1,4 +1,4 @@
-"""What is still there of locks that nobody wants any more, and what of it may be."""
+"""Data that locks leave on the servers after a run, and the part of it that is allowed."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Place(NamedTuple):
 
 
 def left_behind(topology: Topology, healed: float, patience: float = MAX_TTL + 2) -> list[str]:
-    """What should not be there, ``healed`` being the (monotonic) time since when nothing has been broken.
+    """Return the data that should not be there. ``healed``: monotonic time since which nothing is broken.
 
-    A lock may be held until its lease is over, which ``patience`` is for. A place in line counts until `PLACE` is over, and
-    goes when the queue is next touched after that. Somebody who could not say that he waits no more leaves his there: who was
-    killed; whose server did not answer, or was replaced by one that had not heard of it; or whose slot was being moved, when
-    nobody can reach more of a lock than its own key. So a place of the time in which something was broken has to go when it
-    is touched. Of the time after that there is to be none: nothing was in the way of those who left.
+    A lock may be held until its lease has ended, at most ``patience`` seconds. A place in the queue counts for `PLACE`, and
+    goes when the queue is next touched after that. A waiter may leave its place behind if it could not give it up: it was
+    killed; its server did not answer, or was replaced by one without the place; or its slot was being moved, when no client can
+    reach more of a lock than its own key. So a place from the time of the faults has to go when it is touched. There must be no
+    place from later: nothing kept its waiter from leaving.
     """
     deadline = time.monotonic() + patience
     while True:

@@ -1,4 +1,4 @@
-"""What must be found is found: two holders, an answer that comes late, a worker that complains, and too few faults."""
+"""The judge of a run finds two holders, an answer that comes late, a worker that complains, and too few faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers' locks are on, and what can go wrong there."""
+"""The servers of the workers' locks, and the faults that can hit them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_TTL = 2.0
 Strike = Callable[[random.Random], AbstractContextManager[None]]
 
 Choose = Callable[[random.Random], Sequence[PrivateServer]]
-"""Whom a fault hits."""
+"""The targets of a fault."""
 
 
 class Fault(NamedTuple):
@@ -120,8 +120,7 @@ def killed(choose: Choose) -> Strike:
 
 
 def disturbances(choose: Choose, *, watched: bool = False) -> list[Fault]:
-    """What can happen to servers without harm to what they know. ``watched``: somebody would replace one that does not answer
-    to PING."""
+    """Return the faults that harm no data of a server. ``watched``: a server that does not answer PING would be replaced."""
     pause = ["800", "WRITE"] if watched else ["800"]
     return [
         Fault("SCRIPT FLUSH", "refused", (0.0, 0.0), command(choose, "SCRIPT", "FLUSH")),
@@ -132,7 +131,7 @@ def disturbances(choose: Choose, *, watched: bool = False) -> list[Fault]:
 
 
 def on_the_way(choose: Callable[[random.Random], Sequence[Middle]]) -> list[Fault]:
-    """What can happen on the way to servers."""
+    """Return the faults of the network to the servers."""
 
     @contextmanager
     def cut(rng: random.Random) -> Iterator[None]:

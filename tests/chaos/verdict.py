@@ -1,4 +1,4 @@
-"""What is to be said of a run: did it obey the rules, and has enough happened for that to mean something."""
+"""The verdict on a run: whether it obeyed the rules, and whether enough has happened for that to mean something."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Report:
     gap: float = 0.0
     """Longest time between two acquisitions of the same lock, in seconds."""
     overrun: float = 0.0
-    """Longest time by which somebody had his answer after the end of his wait, in which his process ran."""
+    """Longest time from the end of a wait to its answer, counted only while the process ran."""
     errors: Counter[str] = field(default_factory=Counter)
     found: list[str] = field(default_factory=list)
     """Violations, each with all that is needed to look into it."""
@@ -61,7 +61,10 @@ class Report:
         )
 
     def missing(self, minimum: Mapping[str, int], faults: Iterable[str] = ()) -> list[str]:
-        """What there was too little of: then the run is invalid. Each of ``faults`` has to have hit while a lock was held."""
+        """Return the events of which there were too few: then the run is invalid.
+
+        Each of ``faults`` has to have hit while a lock was held.
+        """
         counts: dict[str, int] = {name: getattr(self, name) for name in minimum}
         few = [f"{name}: {counts[name]} of {least}" for name, least in minimum.items() if counts[name] < least]
         return few + [f"{fault}, while a lock was held" for fault in faults if not self.while_held[fault]]
@@ -133,6 +136,6 @@ def _told(case: Evidence, violation: Violation) -> str:
 
 
 def _context(run: Run, case: Evidence) -> str:
-    """What is needed to run it again, and what was done to it."""
+    """Return the facts that are needed to run it again, and the faults of the run."""
     first = [json.dumps(run.topology.name), f"seed {run.seed}", f"history in {run.folder}"]
     return "\n".join([", ".join(first), *(f"    {case.ms(s.at):>14} to {case.ms(s.until):>14} {s.name}" for s in run.struck)])

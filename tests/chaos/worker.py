@@ -26,7 +26,7 @@ from chaos.register import Remote
 from holdfast.testing.recording import Recorder, process
 
 TYPED = (holdfast.LockTimeout, holdfast.LeaseLost, holdfast.ServerError, holdfast.QuorumError)
-"""What a worker has to expect. Anything else ends it, with a traceback."""
+"""The errors that a worker has to expect. Any other error ends it, with a traceback."""
 
 BEAT = 0.03
 """Seconds."""
@@ -39,7 +39,7 @@ STARTS_WITHIN = 20.0
 
 
 class Options(NamedTuple):
-    """What a process is told when it starts."""
+    """The instructions for a process, passed at its start."""
 
     folder: str
     face: str
@@ -63,7 +63,7 @@ class Turn(NamedTuple):
     options: dict[str, Any]
     holds: float
     late: bool
-    """Whoever holds it sleeps over its end."""
+    """True if the holder sleeps beyond the end of the lease."""
     pause: float
 
 
@@ -216,7 +216,7 @@ class Worker:
         return f"{self.name} ended with {code}: {errors}" if code or errors else ""
 
     def errors(self) -> str:
-        """What it has complained about."""
+        """Return the complaints of the process."""
         return self._errors.read_text(errors="replace")[-3000:]
 
     def _pipe(self) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: starting `holdfast`, commands for it to run, and waiting for what they do."""
+"""Helpers of the tests of the command line: start `holdfast`, commands for it to run, and waits for their effects."""
 
 from __future__ import annotations
 

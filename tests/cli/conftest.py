@@ -22,8 +22,11 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session", autouse=True)
 def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The programs that are started start as quickly as installed ones, whatever the environment says. Where it says nothing,
-    what is compiled already is used, instead of compiling it anew in each process that runs tests."""
+    """Start programs as fast as installed ones, whatever the environment contains.
+
+    Without a setting in the environment, compiled files are used, instead of compiling them anew in each process that runs
+    tests.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if "PYTHONDONTWRITEBYTECODE" in os.environ:
             patch.delenv("PYTHONDONTWRITEBYTECODE")

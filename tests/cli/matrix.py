@@ -67,7 +67,7 @@ STARTS = {
     "chain": "{work} again & read -r line",
     "fleeing chain": "{work} flee & read -r line",
 }
-"""What /bin/sh is given. "foreign pids": all of it, holdfast included, in a PID namespace without a /proc of its own.
+"""The script for /bin/sh. "foreign pids": all of it, holdfast included, in a PID namespace without a /proc of its own.
 "namespace": only the work is in one."""
 
 ENDS = (
@@ -94,12 +94,12 @@ def starts() -> list[str]:
 
 
 def promise(start: str, end: str) -> str:
-    """What is promised for a cell. "none overlaps", or one of the cases of the documentation that are beyond reach:
+    """Return the promise for a cell: "none overlaps", or one of the cases that the documentation calls out of reach.
 
-    "own affair": a command that itself ignores the signal goes on, and keeps the lock; so there is nothing to see.
-    "lease": the lock was taken away by hand and may be somebody's at once; the work is dead before the lease would have ended.
-    "direct child": both halves are killed or stopped, and nobody is left to kill anything but, by the kernel, the direct child.
-    "nothing": the same, for what is no direct child; or for a chain that leaves its group each time, when the lock is lost.
+    "own affair": a command that itself ignores the signal goes on, and keeps the lock; so there is nothing to see. "lease": the
+    lock was broken by hand, and another client may have it at once; the work is dead before the lease would have ended. "direct
+    child": both halves are killed or stopped, and no process is left to kill anything but, by the kernel, the direct child.
+    "nothing": the same, for other descendants; or for a chain that leaves its group each time, when the lock is lost.
     """
     if start == "direct" and end in {"normal end", "TERM", "INT", "HUP"}:
         return "own affair"

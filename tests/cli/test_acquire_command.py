@@ -175,7 +175,7 @@ def test_a_ticket_stays_until_another_one_takes_its_place(
 
 
 def test_who_is_killed_after_the_grant_has_left_its_ticket(server: PrivateServer, name: str, tmp_path: Path) -> None:
-    """What was written before the question is the ticket: the text that is there afterwards says its end, besides."""
+    """The text that was written before the request is the ticket; the text after it also contains the end of the ticket."""
     import holdfast._api.ticket as texts
 
     with holdfast.FairLock(server.url, name) as lease:
@@ -214,7 +214,7 @@ def test_links_are_not_followed(server: PrivateServer, hf: Holdfast, name: str, 
 
 
 def test_the_ticket_of_a_planted_file_is_not_its_owners(hf: Holdfast, name: str, tmp_path: Path) -> None:
-    """Who has opened a file that stands there reads what is written into it, whatever its mode becomes."""
+    """A process that has opened a file there reads the text that is written into it, whatever its mode becomes."""
     file = tmp_path / "ticket"
     with file.open("w+") as planted:
         file.chmod(0o666)

@@ -29,7 +29,7 @@ def bench(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Comp
 
 @pytest.fixture(scope="module")
 def folder(server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a short run of all scenarios has written: its document, its charts, and what it said."""
+    """The results of a short run of all scenarios: its document, its charts, and its output."""
     folder = tmp_path_factory.mktemp("bench")
     file, charts = folder / "new" / "results.json", folder / "charts"
     done = bench("--seconds", "0.05", "--url", server.url, "--output", str(file), "--charts", str(charts))

@@ -24,7 +24,7 @@ from holdfast.schedule.run import Cancelled, Run
 
 
 class Lease:
-    """What is needed of one; ``until``: on the monotonic clock."""
+    """The attributes that a command needs of a run. ``until``: on the monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds

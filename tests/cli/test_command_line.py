@@ -64,7 +64,7 @@ def test_each_option_and_word_has_a_help_text(name: str) -> None:
     assert [action.dest for action in parser._actions if not action.help] == []
 
 
-# What all subcommands have
+# Common to all subcommands
 
 
 def options(name: str) -> set[str]:

@@ -146,7 +146,7 @@ TYPED = {
     "holdfast completion fi": "completion fish",
     "holdfast --vers": "--version",
 }
-"""What is typed before Tab, and what stands there then."""
+"""The text before Tab, and the text after it."""
 
 
 def test_typed_in_a_terminal(typist: Typist) -> None:

@@ -39,7 +39,7 @@ def demo(server: PrivateServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
 
 
 def held(facts: dict[str, Any], words: str) -> bool:
-    """What the check with these words says."""
+    """Return the result of the check with these words."""
     (found,) = [check["held"] for check in facts["checks"] if words in check["name"]]
     return bool(found)
 

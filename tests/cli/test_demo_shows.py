@@ -1,4 +1,4 @@
-"""What all shows of ``holdfast demo`` have in common: the table of them, JSON or text, the exit code."""
+"""Common to all shows of ``holdfast demo``: the table of them, JSON or text, the exit code."""
 
 from __future__ import annotations
 

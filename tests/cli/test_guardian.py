@@ -595,7 +595,7 @@ guard.close()
             assert lines[1:] == [f"failed {error}", "gone 0"]
 
     def test_dispositions_and_mask(self) -> None:
-        """What was ignored stays ignored, as nohup wants it; all else is as new, the mask included."""
+        """Ignored signals stay ignored, as nohup wants it; all others are reset, and so is the mask."""
         lines = drive("""
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a shell's background job has inherited it as ignored
 signal.signal(signal.SIGTTOU, signal.SIG_DFL)  # so has a test that follows one with `main` in its process

@@ -115,7 +115,7 @@ class TestExitCodes:
     def test_a_command_whose_name_makes_no_label(
         self, hf: Holdfast, name: str, client: redis.Redis, tmp_path: Path, program: str
     ) -> None:
-        """Labels are printable, and of at most 200 characters. Who reads another one believes nothing of the record."""
+        """Labels are printable, and of at most 200 characters. Readers ignore a record with any other label."""
         script = tmp_path / ("a\nb" + "x" * 230)
         script.write_text("#!/bin/sh\necho; read line\n")
         script.chmod(0o700)

@@ -236,7 +236,7 @@ NAMESPACES = {
 @pytest.mark.parametrize("proc", NAMESPACES)
 @pytest.mark.parametrize("first", [True, False], ids=["process 1", "another"])
 def test_in_a_pid_namespace(hf: Holdfast, name: str, proc: str, first: bool) -> None:
-    """Where /proc is that of a namespace around it, its numbers are translated; else the kernel is asked about each number."""
+    """If /proc is that of an outer namespace, its numbers are translated; otherwise the kernel is asked about each number."""
     unshare = ["unshare", "--pid", "--fork", *NAMESPACES[proc]]
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.fail("this test wants the right to make a PID namespace: run it as root")

@@ -438,7 +438,10 @@ class TestGuardian:
         assert not running(guardian)
 
     def test_late_although_it_answers(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
-        """On a machine that is busy enough. What holdfast then does in its place is told, and counts, as if it had done it."""
+        """Only on a machine that is busy enough.
+
+        An action that holdfast then takes in place of the guardian is reported, and counts as the guardian's.
+        """
         server = new_server()
         script = (
             "import math, sys; from holdfast._local.guardian import parent as _guard; from holdfast.cli import main\n"

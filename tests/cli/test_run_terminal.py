@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import redis
 
-# What a shell does for one job, and no more: the job has a group of its own and the terminal; when it stops or ends, the
-# shell takes the terminal and says so ("status, does the job's group have the terminal"); then it continues the job in
-# the foreground (f) or the background (b).
+# The job control of a shell for one job, and no more: the job has its own group and the terminal. When it stops or ends, the
+# shell takes the terminal and reports "status, does the job's group have the terminal". Then it continues the job in the
+# foreground (f) or the background (b).
 SHELL = """
 import os, signal, sys
 report, orders, tty, *job = sys.argv[1:]

@@ -410,7 +410,7 @@ PLANTED = ("tomllib", "json", "redis", "valkey", "croniter", "zoneinfo", "asynci
 def test_no_code_of_the_current_directory_is_run(
     hf: Holdfast, file: Callable[[str], str], tmp_path: Path, python: bool
 ) -> None:
-    """Where functions of it are to be run, its modules come last."""
+    """If functions of the file are to be run, its modules come last."""
     directory = tmp_path / "strange"
     directory.mkdir()
     for module in PLANTED:

@@ -268,7 +268,7 @@ def test_bad_usage(server_command: Command, arguments: list[str]) -> None:
 def test_a_url_file_that_others_can_write_to_is_refused(
     server: PrivateServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever can write to it decides which server grants the locks."""
+    """A user that can write to it decides which server grants the locks."""
     file = tmp_path / "url"
     file.write_text(server.url)
     for mode, code in ((0o666, 64), (0o602, 64), (0o600, 0), (0o644, 0)):

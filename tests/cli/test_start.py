@@ -1,4 +1,7 @@
-"""What a start of ``holdfast run`` costs is what it imports. One module too many is not seen otherwise: everything works."""
+"""The cost of a start of ``holdfast run`` is the cost of its imports.
+
+Only this test sees a module too many: everything works.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Box:
         inbox.close()
 
     def heard(self, process: str) -> list[str]:
-        """What was published to a process since the last call."""
+        """Return the messages that were published to a process since the last call."""
         found = []
         inbox = self._inboxes[process]
         self.redis.publish(self.channel(process), "end")
@@ -112,7 +112,7 @@ class Box:
             found.append(message["data"].decode())
         return found
 
-    # What scripts do inside
+    # The commands that scripts run
 
     @contextmanager
     def watched(self) -> Iterator[list[list[bytes]]]:
@@ -136,7 +136,7 @@ class Box:
             return set()  # a command without keys
         return {key if isinstance(key, str) else key.decode() for key in keys}
 
-    # What is there
+    # The contents
 
     def holder(self) -> str | None:
         value = self.redis.get(LOCK)

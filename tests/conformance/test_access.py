@@ -192,7 +192,7 @@ PERMITS = [Case(*case) for case in PERMIT_CASES]
 
 
 def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
-    """What each script answers in each situation to this client, and what it leaves behind."""
+    """Return the answer of each script in each situation to this client, and the data that it leaves behind."""
     for case in cases:
         box.clear_keys()
         if "b" not in box._inboxes:

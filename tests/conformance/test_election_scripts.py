@@ -1,4 +1,4 @@
-"""What the scripts of an election do, on every server: who leads, who sees it, who is told, to whom it is handed over."""
+"""The scripts of an election, on every server: who leads, who observes the leader, who is notified, who gets the lock next."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_who_does_not_listen_or_has_shown_no_sign_of_life_is_no_candidate(box: B
     box.acquire(A, 5000)
     line_up(box, (B, "b"))
     seconds, _ = box.redis.time()
-    box.redis.hset(STATE, f"at:{B}", seconds * 1000 + 900)  # the last sign of life was two seconds ago: he may hang
+    box.redis.hset(STATE, f"at:{B}", seconds * 1000 + 900)  # the last refresh was two seconds ago: the process may hang
     assert transfer(box, A, "b") == [codes.NO_CANDIDATE]
     box.acquire(B, 5000, join=True)
     box.deafen("b")

@@ -28,7 +28,7 @@ from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.keyspace.engine import Engine, kinds
 
 SLACK_MS = 3_000
-"""What a machine may take for one trace: times may differ by that."""
+"""Seconds that a machine may take for one trace: times may differ by that."""
 
 TRACES, STEPS, SEEN = 160, 120, 20
 
@@ -111,8 +111,10 @@ class Comparison:
         self.server = server
         self._times: dict[tuple[bool, int], int] = {}
         self.scores = False
-        """What is compared just now has scores in it. They are a matter of their own: the last fence of a block may be just the
-        microsecond in which somebody comes to stand in line."""
+        """True while the compared value contains scores.
+
+        They are compared separately: the last fence of a block may be the very microsecond in which a waiter joins the queue.
+        """
 
     def agree(self, step: Step, theirs: Any, ours: Any) -> bool:
         name = step[0].upper()
@@ -157,7 +159,7 @@ class Comparison:
 
 
 def contents(keyspace: Keyspace) -> list[Any]:
-    """What a keyspace holds, as `Server.dump` says it."""
+    """Return the contents of a keyspace, as `Server.dump` returns them."""
     found: list[Any] = []
     for key, kind, value, expires in keyspace.dump():
         if kind == b"zset":
@@ -205,7 +207,7 @@ BODIES = {script.body: name for name, script in SCRIPTS.items()} | dict.fromkeys
 
 
 def tally(step: Step, reply: Any) -> Counter[str]:
-    """What was seen: the command or script, the kind of reply, and what a script of ours has answered."""
+    """Return what was covered: the command or script, the kind of reply, and the answer of a script."""
     name = step[0].decode().upper()
     if name == "EVAL" and len(step) > 2:
         name = BODIES[step[1]]

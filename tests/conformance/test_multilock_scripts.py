@@ -1,4 +1,4 @@
-"""What gather and scatter promise in their headers, on every server: several locks at once, all of them or none."""
+"""The promises of multi_acquire and multi_release, on every server: several locks at once, all of them or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripts of permits do, on every server: who has how many, who is next, what is told, what comes back by itself."""
+"""The scripts of permits, on every server: who has how many, who is next, who is notified, and which permits expire."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def full(box: Box) -> None:
 
 
 def freed(box: Box) -> None:
-    """The same, and he has gone without a word."""
+    """The same, and the waiter has gone without a word."""
     full(box)
     box.redis.zadd(LOCK, {token("a", 2): 1})
 
@@ -375,7 +375,7 @@ def test_a_state_that_is_lost_while_some_are_held_counts_them_still(box: Box) ->
 
 @pytest.mark.parametrize("asked", [False, True], ids=["nobody", "a reader"])
 def test_a_writer_whose_state_was_lost_becomes_a_reader_all_the_same(box: Box, asked: bool) -> None:
-    """Under the fence that he has; and nobody comes in whom his permits keep out."""
+    """Its fence stays the same, and no client gets in that its permits keep out."""
     box.listen("b", "c")
     first = fence(read(box, token("a", ALL)))
     box.redis.delete(STATE)

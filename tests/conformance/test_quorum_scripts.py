@@ -1,4 +1,4 @@
-"""What the scripts of a lock over several servers promise in their headers, on every server."""
+"""The promises of the scripts of a lock on several servers, on every server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripts of latches and barriers do, on every server: who counts, who goes on, who is told what."""
+"""The scripts of latches and barriers, on every server: which calls count, who passes, who is told what."""
 
 from __future__ import annotations
 

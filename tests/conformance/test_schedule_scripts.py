@@ -1,4 +1,4 @@
-"""What the scripts of a schedule promise in their headers, on every server, and in memory."""
+"""The promises of the scripts of a schedule, on every server, and in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What acquire and release promise in their headers, on every server."""
+"""The promises of acquire and release, on every server."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_who_does_not_listen_is_passed_over_and_keeps_his_place(box: Box) -> Non
 
 
 def test_who_has_given_no_sign_of_life_for_a_claim_is_passed_over_and_keeps_his_place(box: Box) -> None:
-    """His inbox looks open, and he may hang: with many places, each of them would cost a claim."""
+    """The waiter's inbox looks open, and its process may hang: with many places, each of them would cost a claim window."""
     box.listen("b", "c")
     box.acquire(A)
     other = token("b", 1)

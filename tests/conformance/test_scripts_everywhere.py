@@ -1,4 +1,4 @@
-"""What holds for all scripts, on every server: declared keys, plain replies, full memory, other formats."""
+"""Rules for all scripts, on every server: declared keys, plain replies, full memory, other formats."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CASES: list[tuple[str, Callable[[Box], object]]] = [
 
 @pytest.mark.fault(57)
 def test_every_key_is_declared(box: Box) -> None:
-    """Whatever a script touches is among its KEYS: seen by watching what it does."""
+    """Every key that a script touches is among its KEYS: shown by watching its commands."""
     box.listen("b")
     for name, prepare in CASES:
         box.clear_keys()
@@ -154,7 +154,7 @@ def test_when_memory_is_full_a_lock_can_be_kept_and_given_back(box: Box) -> None
 
 @pytest.mark.fault(49)
 def test_who_may_not_be_told_is_granted_in_turn_all_the_same(box: Box) -> None:
-    """If he listens: he looks within a second."""
+    """If the waiter listens, it asks within a second."""
     box.listen("b")
     box.redis.acl_setuser("mute", enabled=True, nopass=True, keys=["*"], commands=["+@all"], reset_channels=True)
     mute: Any = redis.Redis(unix_socket_path=box.server.socket, username="mute", password="x")

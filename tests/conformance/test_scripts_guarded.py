@@ -1,4 +1,4 @@
-"""What acquire, refresh and release do for a lock with guard=, on every server."""
+"""Acquire, refresh and release for a lock with quarantine=, on every server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What renew, refresh and guard promise in their headers, on every server."""
+"""The promises of renew, refresh and the fence check, on every server."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_renew_works_whatever_is_in_the_other_keys(box: Box, key: str) -> None:
 
 
 def test_renew_of_many_gives_each_its_own_answer(box: Box) -> None:
-    """Whatever is in the way of one, the others are renewed."""
+    """If one lock cannot be renewed, the others are renewed."""
     locks = [(f"hf:{{{name}}}", f"hf:{{{name}}}:state", f"hf:{{{name}}}:queue") for name in "stuvwxy"]
     mine, _, foreign, list_there, state_there, queue_there, last = locks
     for keys in (mine, foreign, last):
@@ -161,7 +161,7 @@ def test_refresh_takes_a_free_lock_for_the_first_in_line(box: Box) -> None:
 
 
 def test_refresh_helps(box: Box) -> None:
-    """A free lock with somebody else first in line is handed over to him."""
+    """A free lock whose first waiter is another one is handed over to that waiter."""
     box.listen("b")
     box.acquire(A)
     for who in (B, C):

@@ -1,4 +1,4 @@
-"""What the scripts of single flight do, on every server: who loads, what is stored, what is void, who is told."""
+"""The scripts of single flight, on every server: who loads, what is stored, which values are void, who is notified."""
 
 from __future__ import annotations
 

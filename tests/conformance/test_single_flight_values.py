@@ -1,4 +1,4 @@
-"""Whatever stands under the keys of a cache, the scripts of single flight answer as they are documented to, and soon."""
+"""The scripts of single flight answer as documented, and soon, whatever data is under the keys of a cache."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_only_who_may_inspect_lists_names(box: Box) -> None:
 
 
 def test_two_prefixes_share_a_key_and_exclude_each_other(box: Box) -> None:
-    """Whoever may not tell the other one lets it find out by its next refresh."""
+    """If a client may not notify the other one, that one finds out by its next refresh."""
     with tenants(box) as (a, b):
         turns = 0
         for first, second in ((a, b), (b, a)) * 2:

@@ -1,4 +1,4 @@
-"""What rotate promises in its header, on every server."""
+"""The promises of exchange_token, on every server."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_server_that_may_have_forgotten_hands_nothing_on(box: Box) -> None:
 
 @pytest.mark.parametrize("value", ["1", "1.5", "on", "12.5e", f"{'a' * 12}.{'0' * 31}", f"{'a' * 12}.{'0' * 32} "])
 def test_an_ordinary_key_is_not_taken_for_a_lock(box: Box, value: str) -> None:
-    """Whoever knows its value may have made up a ticket with that for a token."""
+    """A client that knows the value may have forged a ticket with it as its token."""
     box.redis.set(LOCK, value, px=60_000)
     before = box.dump()
     assert box.rotate(value, B, 30_000, 10**13) == [codes.LOST]

@@ -34,7 +34,7 @@ def mark_of(holder: str) -> str:
 
 
 def program() -> list[dict[str, Any]]:
-    """What the trace goes through, without the outcomes."""
+    """Return the steps of the trace, without the outcomes."""
 
     def script(name: str, *args: object, keys: tuple[str, ...] = KEYS) -> dict[str, Any]:
         return {"script": name, "keys": list(keys), "args": list(args)}
@@ -120,7 +120,7 @@ class Wildcards:
 
 
 def left(ms: int) -> int | str:
-    """What is left of a time, as that time."""
+    """Return a remaining time, as the recorded one if they are about the same."""
     return f"<={-(-ms // 1000) * 1000} ms" if ms > 0 else ms
 
 
@@ -166,7 +166,7 @@ def recorded(box: Box, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def agreed(now: Any, then: Any) -> Any:
-    """What is now, with the times that are left written as then if they are about the same."""
+    """Return the present outcomes, with remaining times as recorded if they are about the same."""
     if isinstance(now, dict) and isinstance(then, dict):
         return {key: agreed(value, then.get(key)) for key, value in now.items()}
     if isinstance(now, list) and isinstance(then, list):

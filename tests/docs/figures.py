@@ -1,7 +1,7 @@
 """The measured figures in the pages, written from docs/bench/results.json: ``python -m docs.figures`` (``make bench`` does it).
 
-What stands between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->`` is replaced by what `TABLES` says for the name;
-the name of a scenario stands for the table of its contenders.
+The text between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->`` is replaced by that of `TABLES` for the name; the
+name of a scenario stands for the table of its contenders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def filled(text: str, document: Document) -> str:
 
 
 def table(name: str, document: Document) -> str:
-    """What stands under a mark."""
+    """Return the text for a mark."""
     if name in TABLES:
         return "\n".join(TABLES[name](document))
     return "\n".join(_contenders(document, name))

@@ -33,7 +33,7 @@ cp "$2" /etc/cron.d/documented && chmod 644 /etc/cron.d/documented && exec cron 
 
 
 class Machine:
-    """What the lines of a page find: a server, a directory for ``/srv/app`` and ``holdfast`` on the PATH."""
+    """Provide the environment for the lines of a page: a server, a directory for ``/srv/app`` and ``holdfast`` on the PATH."""
 
     def __init__(self, server: PrivateServer, directory: Path) -> None:
         self.server, self.directory = server, directory
@@ -48,7 +48,7 @@ class Machine:
         return text.replace("redis://redis.internal:6379", self.server.url).replace("/srv/app", str(self.directory))
 
     def environment(self, line: CronLine) -> dict[str, str]:
-        """What cron gives to a command, and no more; but a PATH on which there is ``holdfast``."""
+        """Return the environment that cron gives to a command, but with a PATH that has ``holdfast``."""
         given = {variable: self.adapt(value) for variable, value in line.env.items()}
         return {"HOME": str(self.directory), "SHELL": "/bin/sh", "LOGNAME": "app", "PATH": f"{BIN}:/usr/bin:/bin", **given}
 

@@ -1,14 +1,16 @@
-"""Every python and every console block of the documentation is run, on a server of its page's own.
+"""Run every python and every console block of the documentation, on a server for its page alone.
 
 ``redis://localhost:6379``, ``redis.Redis()`` and ``redis.asyncio.Redis()`` stand for the reader's server, ``local://`` and
-``--local`` for that of his machine: here they are made to mean the page's; ``redis://lock-1:6379`` to ``lock-3`` for three
-more. The blocks of a page run in the order in which they stand, python in one namespace, in a directory in which there is a
-``backup.sh``. A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the
-same one); what follows is its output, if it says anything, where ``...`` stands for anything. If the output ends with ``^C``,
-the command gets Ctrl-C when it has said all of that. The next command waits for what a command in the background says, if it
-is told. A toml block that begins with the
-name of a file in a comment is that file. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
-The commands of CONTRIBUTING.md run in the repository, as if its environment were activated.
+``--local`` for that of the reader's machine: here all of them mean the page's server. ``redis://lock-1:6379`` to ``lock-3``
+stand for three more. The blocks of a page run in order, python in one namespace, in a directory that contains a ``backup.sh``.
+
+A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the same one). The
+lines after it are its output, if there are any, where ``...`` stands for anything. If the output ends with ``^C``, the command
+gets Ctrl-C when it has printed all of that. If the output of a command in the background is listed, the next command waits for
+it. A toml block that begins with the name of a file in a comment is that file.
+
+``pip install`` is not run, but the extra that it installs must exist in pyproject.toml. The commands of CONTRIBUTING.md run in
+the repository, as if its environment were activated.
 """
 
 from __future__ import annotations
@@ -159,7 +161,7 @@ def parse(block: Block) -> Iterator[Step]:
 
 
 def typed(step: Step, here: Callable[[str], str]) -> str:
-    """Return what bash is given for a command. What a busy machine takes to start it makes no difference."""
+    """Return the text given to bash for a command. A busy machine may take long to start it; that makes no difference."""
     command = here(step.command)
     if not step.expected or not (step.interrupted or command.endswith("&")):
         return command

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import PAGES
+from docs.pages import PAGES, ROOT
 from docs.prose import read, read_pages
 
 QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
@@ -64,6 +64,10 @@ def test_the_sources_are_written_so() -> None:
     assert {text.path.suffix for text in texts} == {".py", ".lua", ".pml"}
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(text.text)] == []
+
+
+def test_the_tests_are_written_so() -> None:
+    assert [str(text) for text in read(ROOT / "tests") if refused(text.text)] == []
 
 
 def test_the_pages_are_written_so() -> None:

@@ -64,7 +64,7 @@ def _table(code: CodeType) -> Table:
 
 
 def _handled_at(code: CodeType, offset: int) -> int | None:
-    """Where an exception of this instruction is handled."""
+    """Return the place at which an exception of this instruction is handled."""
     return next((target for start, end, target in _parts(code)[2] if start <= offset < end), None)
 
 
@@ -86,7 +86,7 @@ class Points:
         self._last: dict[FrameType, int] = {}
         """The instruction that each frame has begun."""
         self._inner: dict[FrameType, str] = {}
-        """What has been called since by that instruction."""
+        """The functions that this instruction has called so far."""
 
     def __enter__(self) -> Self:
         self._before = sys.gettrace(), sys.getprofile()

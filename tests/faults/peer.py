@@ -91,7 +91,7 @@ class Peer:
 
 
 class _Names(dict[str, Any]):
-    """What the expressions may use."""
+    """The names that the expressions may use."""
 
     def __init__(self, lock: Any, url: str, kept: int) -> None:
         super().__init__(lock=lock, url=url, holdfast=holdfast, os=os, sys=sys, fork=self._fork, start=self._start)

@@ -39,7 +39,7 @@ _KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, EXCHANGE_TOKEN, VOTE, CONFIRM, RELEA
 _SCRIPTS = {key: script.name.rpartition("/")[2] for script in _KNOWN for key in (script.sha.encode(), script.body)}
 
 SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew", "vote", "confirm"})
-"""What a lock asks of a server, as opposed to the commands that keep connections."""
+"""The requests of a lock, as opposed to the commands that keep connections."""
 
 
 class Request(NamedTuple):
@@ -72,7 +72,7 @@ def arguments(packed: bytes) -> list[bytes]:
 
 
 class Rule:
-    """What to do with which requests; and what became of them."""
+    """The faults for chosen requests, and the fate of these requests."""
 
     def __init__(self, names: frozenset[str], action: Action, skip: int, times: int) -> None:
         self.names = names
@@ -131,7 +131,7 @@ class _Buffer:
 
 
 def _end(data: bytes, at: int) -> int | None:
-    """Where the protocol value that starts at ``at`` ends; None if that has not come yet."""
+    """Return the end of the protocol value that starts at ``at``; None if it has not arrived completely."""
     line = data.find(b"\r\n", at)
     if line < 0:
         return None
@@ -211,7 +211,7 @@ class _Link:
                     rule.seen.set()
             else:
                 rule, action = self._fates.popleft() if self._fates else (None, "pass")
-                # What comes after a lost reply is lost too: a stream has no holes.
+                # Data after a lost reply is lost too: a stream has no holes.
                 self._deaf = self._deaf or (action == "lose" and rule is not None and rule.action == "lose")
             if rule and action == "stall":
                 rule.done.set()
@@ -325,7 +325,7 @@ class Proxy:
             return next((rule for rule in self._rules if rule.takes(request)), None)
 
     def amend(self, packed: bytes) -> bytes:
-        """What the client hears instead of a reply; for subclasses."""
+        """Return the data that the client gets instead of a reply; for subclasses."""
         return packed
 
     def _accept(self) -> None:

@@ -181,7 +181,7 @@ def test_each_request_has_its_own_time_limit(proxy: Proxy) -> None:
 
 
 def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy, admin: Admin) -> None:
-    """What was sent is unknown; what was not goes over the next connection, in order."""
+    """A request that was sent is unknown; one that was not goes over the next connection, in order."""
     key = f"{admin.lock}:order"
 
     async def main() -> None:
@@ -255,7 +255,7 @@ def test_two_thousand_at_once_leave_no_trace_in_memory(server: PrivateServer) ->
                 await asyncio.gather(*(wire.exchange(PING, 5) for _ in range(2000)))
                 gc.collect()
                 sizes.append(tracemalloc.get_traced_memory()[0])
-            # What is lost for each would be lost in both rounds; a buffer may happen to grow in one of them.
+            # A leak for each request would show in both rounds; a buffer may happen to grow in one of them.
             assert min(later - earlier for earlier, later in itertools.pairwise(sizes)) < 50_000, sizes
 
     tracemalloc.start()
@@ -368,7 +368,7 @@ def test_a_loop_that_is_closed_while_its_connection_logs_in_leaves_no_error() ->
 def test_what_is_asked_while_a_connection_ends_goes_over_the_next_one(server: PrivateServer, admin: Admin, end: str) -> None:
     """The loop has noticed a reset or the end of file, and tells the connection in its next iteration.
 
-    What is written now is never sent, nor what was to leave in one write at the end of this iteration.
+    A request that is written now is never sent, nor is one that was to leave in one write at the end of this iteration.
     """
     key = f"{admin.lock}:order"
 

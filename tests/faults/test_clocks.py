@@ -165,8 +165,11 @@ def test_the_servers_clock_jumps_back(clock: Clock, strange: PrivateServer, both
 def test_the_servers_clock_jumps_back_and_the_holder_is_gone(
     clock: Clock, strange: PrivateServer, any_face: Sync, name: str
 ) -> None:
-    """The lease lasts longer than it should, by as much. Who waits has his own time limit, and is told for how long it lasts;
-    when an operator has deleted the key, the lock is there at once."""
+    """The lease lasts longer than it should, by as much.
+
+    A waiter has its own time limit, and is told how long the lease lasts. When an operator has deleted the key, the lock is
+    free at once.
+    """
     with closing(Admin(strange, name)) as admin, Peer("sync", strange.url, name, ttl=20) as peer:
         assert peer.ask("lock.acquire()")
         peer.kill()

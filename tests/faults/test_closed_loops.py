@@ -68,7 +68,7 @@ def test_the_release_of_a_lock_for_which_only_a_closed_loop_waits(server: Privat
 @pytest.mark.parametrize("dead", [1, 3])
 @pytest.mark.fault(76)
 def test_those_behind_the_tasks_of_closed_loops(server: PrivateServer, admin: Admin, name: str, dead: int) -> None:
-    """They are served in order, and nobody who waits for ever is told that his time is up."""
+    """They are served in order, and a waiter without a time limit is never told that its time is up."""
     holder = holdfast.Lock(server.url, name, ttl=5)
     holder.acquire()
     left_in_the_queue(holder, server.url, name, dead)
@@ -108,7 +108,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lock_of_a_closed_loop_is_given_back(server: PrivateServer, name: str, kind: str) -> None:
-    """Whoever releases it in another loop is told so, and the next one has it at once, not at the end of the lease."""
+    """A release in another loop raises an error, and the next waiter has the lock at once, not at the end of the lease."""
     lock, other = (KINDS[kind](server.url, name, ttl=30) for _ in range(2))
     taken_in_a_closed_loop(lock)
 

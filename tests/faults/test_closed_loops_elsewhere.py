@@ -63,7 +63,7 @@ class OwnPool(redis.asyncio.ConnectionPool):
 
 
 class Place:
-    """Where the locks are, for both faces."""
+    """The servers of the locks, for both APIs."""
 
     def __init__(self, url: str, node: Callable[[str], PrivateServer], client: Callable[[], Any], *, ours: bool = True) -> None:
         self.url = url
@@ -181,7 +181,7 @@ def closed_inside(lock: Any, leases: list[Any]) -> asyncio.Task[None]:
 @pytest.mark.parametrize("kept", [True, False], ids=["with its data", "without its data"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_server_is_restarted_before_a_body_is_ended(new_server: NewServer, name: str, kind: str, kept: bool) -> None:
-    """What is to be given back waits until the server is there; and nobody believes in what it has forgotten."""
+    """Releases wait until the server is there, and no client believes in a lease that the server has lost."""
     server = new_server(port=True, appendonly=kept)
     inside, outside = KINDS[kind]
     leases: list[Any] = []

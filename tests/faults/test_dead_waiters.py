@@ -46,7 +46,7 @@ KINDS: dict[str, Callable[[str, str], list[Any]]] = {
     "readers": lambda url, name: [holdfast.RWLock(url, name, ttl=60).write for _ in range(2)],
     "writers": lambda url, name: [holdfast.RWLock(url, name, ttl=60).write for _ in range(2)],
 }
-"""Who holds it, and who stands at the end of the line, by what the others want. He wants all of it."""
+"""The holder, and the last waiter, by the wishes of the others. The last waiter wants all of it."""
 
 Start = Callable[[str, str, int], subprocess.Popen[bytes]]
 

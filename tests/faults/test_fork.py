@@ -33,7 +33,7 @@ TTL = 1.2
 
 
 def in_child(action: Callable[[], Any]) -> Any:
-    """What it gives when it is called in a forked child; or the error, by name."""
+    """Return the result of a call in a forked child; or the error, by name."""
     hear, say = os.pipe()
     pid = os.fork()
     if not pid:

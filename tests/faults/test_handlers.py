@@ -125,7 +125,7 @@ def test_a_handler_asks_for_the_same_lock_and_another(
             same.release()
 
     body()
-    # What lingers is waited for by whoever asks from outside, a quarter of a second at most: not at every line.
+    # A client that asks from outside waits for a lingering lock, a quarter of a second at most: not at every line.
     assert called_at_every_line(body, handler, free(admin), step=5 if options else 1) > 40
     assert len(fences) == len(set(fences))
     admin.nothing_left()
@@ -305,7 +305,7 @@ def test_a_handler_asks_for_the_event_of_a_lease(server: PrivateServer, admin: A
 
 
 def test_a_handler_asks_a_waiting_thread_to_stop(server: PrivateServer, name: str) -> None:
-    """What can never be handed over is refused at once: a wait inside a change."""
+    """A wait inside a change is refused at once, because it could never end."""
     face = Sync()
     holder = holdfast.Lock(server.url, name, ttl=30)
     holder.acquire()

@@ -122,7 +122,7 @@ HARMS: dict[str, tuple[Harm, float, set[str] | None]] = {
     # what is written under them is refused.
     "forget": (forget, 0.15, {"R2", "R4", "R12", "R15"}),
 }
-"""What is done, how many seconds pass until it is done again, and the rules that still hold (None: all)."""
+"""The action, the seconds until it is repeated, and the rules that still hold (None: all)."""
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ MAPPED = [b"%1\r\n*1\r\n+a\r\n+x\r\n", b"%1\r\n~0\r\n+x\r\n", b"*1\r\n%1\r\n%1\r
 """RESP3: maps with a key that is an array, a set, or another map."""
 
 AT_ONCE = 0.8 * REFRESH_EVERY_S
-"""Seconds: less than until one who has just asked asks by himself."""
+"""Seconds: less than until a client that has just asked asks again by itself."""
 LATE = REFRESH_EVERY_S + 0.8
-"""Seconds: enough for one to ask by himself, and less than a claim lasts."""
+"""Seconds: enough for a client to ask by itself, and less than a claim window."""
 
 
 class Liar(Proxy):

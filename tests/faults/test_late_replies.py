@@ -137,7 +137,7 @@ def test_late_replies_to_the_driver(way: Way, url_of: Encrypted, proxy: Proxy, a
 
 @pytest.mark.fault(20)
 def test_late_replies_to_the_next_one_of_a_process(way: Way, url_of: Encrypted, proxy: Proxy, admin: Admin, name: str) -> None:
-    """Who is passed the lock in its process asks for more fences, under the token that has it."""
+    """A waiter to which the lock is handed on in its process asks for more fences, under the token that has the lock."""
     url = url_of(proxy)
     first, second = (way.lock(url, name, ttl=TTL) for _ in range(2))
     assert way.call(first.acquire)

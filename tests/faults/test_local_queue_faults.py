@@ -59,7 +59,7 @@ MEDDLING: dict[str, Callable[[Admin], object]] = {
 
 @pytest.mark.parametrize("how", MEDDLING)
 def test_lost_with_others_in_line(face: Face, new_server: NewServer, name: str, how: str) -> None:
-    """Who had it is told; the next one asks the server, and waits there if somebody else has it."""
+    """The former holder is notified; the next waiter asks the server, and waits there if another client has the lock."""
     server = new_server()
     admin = Admin(server, name)
     holder, waiters = line_up(face, server.url, name, 2, ttl=TTL)
@@ -83,7 +83,7 @@ def test_lost_with_others_in_line(face: Face, new_server: NewServer, name: str, 
 
 
 def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin, name: str) -> None:
-    """What was passed on is lost: the one that has it now is told, and the next one is served."""
+    """A lease that was handed on is lost: its present holder is notified, and the next waiter is served."""
     ttl = 1.5  # it is renewed, and the loss known, in a third of that; before, it has to be passed on
     # An inbox that has only just begun to listen may have missed that somebody waits outside: then it would be for 10 ms.
     holder, waiters = line_up(Sync(), server.url, name, 2, ttl=ttl, max_pass_time=1)
@@ -213,7 +213,7 @@ def test_trouble_in_the_middle_of_passing(new_server: NewServer, name: str, how:
 
 
 def test_the_server_is_gone_for_all_in_line(face: Face, new_server: NewServer, name: str) -> None:
-    """Whose wait has an end is told at its end; the holder when he gives it back."""
+    """A waiter with a time limit is told at its end, and the holder at the release."""
     server = new_server()
     holder, waiters = line_up(face, server.url, name, 3, wait=2.5, ttl=5)
     server.kill()
@@ -313,7 +313,8 @@ def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, n
     if not child:
         code = 1
         try:
-            # What lingers is given back to whoever asks, and the child does ask; it would linger for longer than it waits.
+            # A lingering lease is released to any client that asks, and the child does ask; it would linger for longer than the
+            # child waits.
             mine = holdfast.Lock(server.url, name, ttl=5, wait=10 if state == "lingering" else 0)
             got = mine.acquire()
             if got:

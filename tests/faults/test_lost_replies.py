@@ -22,10 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
 TTL = 0.9
 LONGER = 2.0
-"""Where nobody waits for its end: long enough for some lost replies in a row."""
+"""The ttl if no test waits for its end: long enough for some lost replies in a row."""
 FAULTS: list[Action] = ["lose", "cut", "refuse", "twice"]
 NAMES = {"release": ("release", "bury"), "leave": ("leave", "bury")}
-"""Who had to ask twice gives back, and up, by declaring his token dead."""
+"""After a request was sent twice, a release or giving up also revokes the token."""
 
 
 def harm(proxy: Proxy, at: str, fault: Action, times: int = 1) -> Rule:

@@ -113,7 +113,10 @@ def test_the_tail_of_the_append_only_file_is_lost(
 @pytest.mark.fault(34)
 @pytest.mark.parametrize("how", ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1"])
 def test_everything_is_flushed(face: Face, new_server: NewServer, name: str, how: str) -> None:
-    """Nothing tells a client: same connection, same server. The holder is told by its next renewal; who waits by his."""
+    """Nothing tells a client: the connection and the server are the same.
+
+    The holder learns of it by its next renewal, a waiter by its next refresh.
+    """
     server = new_server()
     with closing(Admin(server, name)) as admin, closing(Admin(server, f"{name} busy")) as busy:
         lock = face.Lock(server.url, name, ttl=TTL)

@@ -50,7 +50,7 @@ def test_answers_that_take_longer_than_the_lease(both_faces: tuple[Sync, Aio], p
     free_since = [time.monotonic()]
 
     def free_for_a_lease() -> bool:
-        """What arrives late may take it, until the request arrives that gives it up."""
+        """A late copy may acquire the lock, until the request arrives that gives it up."""
         if admin.token() is not None or admin.places():
             free_since[0] = time.monotonic()
         return time.monotonic() > free_since[0] + TTL
@@ -325,8 +325,11 @@ def test_nobody_can_connect_any_more_before_the_first_renewal(new_server: NewSer
 
 @pytest.mark.fault(50)
 def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
-    """Who is connected stays so, until the connection is cut. Whose client asks for the password at each connection goes on
-    then; others are told at the end of the lease, and do not ask again and again meanwhile."""
+    """Connected clients stay connected until the connection is cut.
+
+    A client that asks for the password at each connection goes on then. Others are told at the end of the lease, and do not
+    send requests again and again meanwhile.
+    """
     server = new_server(password="old")
     vault = Vault()
     admin = redis.Redis(unix_socket_path=server.socket, password="old", decode_responses=True)

@@ -28,7 +28,7 @@ def face(request: pytest.FixtureRequest, _fresh_process: None) -> Iterator[Face]
 
 
 def lost(face: Face, *leases: Any) -> None:
-    """Each holder is told, by his next renewal, and can do nothing any more."""
+    """Each holder learns of it by its next renewal, and can do nothing any more."""
     until(lambda: all(lease.lost.is_set() for lease in leases))
     for lease in leases:
         for what in (lease.renew, lease.release):
@@ -88,7 +88,7 @@ def test_scripts_are_forgotten_all_the_time(face: Face, new_server: NewServer, n
 
 @pytest.mark.fault(29)
 def test_killed_and_restarted_without_memory(face: Face, new_server: NewServer, name: str) -> None:
-    """While readers hold, a writer waits, and readers behind him: who waits comes in anew, and who held is told."""
+    """Readers hold, a writer waits, and readers wait behind it: the waiters join anew, and the holders are notified."""
     server = new_server()
     with closing(Admin(server, name)) as admin:
         lock, other = (face.make("RWLock", server.url, name, ttl=TTL, wait=10) for _ in range(2))
@@ -111,7 +111,7 @@ def test_killed_and_restarted_without_memory(face: Face, new_server: NewServer, 
 
 @pytest.mark.fault(31)
 def test_killed_and_restarted_with_its_memory(face: Face, new_server: NewServer, name: str) -> None:
-    """While a writer holds and readers wait: he goes on, they keep their places, and come in together."""
+    """A writer holds and readers wait: the writer goes on, the readers keep their places, and are admitted together."""
     server = new_server(appendonly=True)
     with closing(Admin(server, name)) as admin:
         lock, other = (face.make("RWLock", server.url, name, ttl=5, wait=10) for _ in range(2))
@@ -133,7 +133,10 @@ def test_killed_and_restarted_with_its_memory(face: Face, new_server: NewServer,
 
 @pytest.mark.fault(34)
 def test_all_is_flushed(face: Face, new_server: NewServer, name: str) -> None:
-    """As many as there are may come in besides those who held, until these renew. Who has lost his takes nobody else's away."""
+    """Besides the holders, as many new clients as there are permits may come in, until the holders renew.
+
+    A holder that has lost its permit takes none of another client.
+    """
     server = new_server()
     with closing(Admin(server, name)) as admin:
         semaphore, other = (face.make("Semaphore", server.url, name, 2, ttl=ttl) for ttl in (TTL, 5))

@@ -144,7 +144,7 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
 
 @pytest.mark.fault(2)
 def test_row_2_a_renewal_that_is_answered_while_the_holder_is_stopped(proxy: Proxy, admin: Admin, name: str) -> None:
-    """Row 2: for less than the lease. What has come meanwhile is read, and no connection is given up for being silent."""
+    """Row 2: for less than the lease. Data that has arrived meanwhile is read, and no connection is closed for being silent."""
     with Peer("sync", proxy.url, name, ttl=3) as peer:
         assert peer.ask("lock.acquire()")
         admin.renewed()

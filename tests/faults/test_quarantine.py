@@ -97,7 +97,10 @@ def test_all_is_forgotten_while_a_lock_is_held(
 def test_a_server_that_remembers_lets_holders_go_on_and_hands_nothing_over(
     both_faces: tuple[Sync, Aio], new_server: NewServer, name: str
 ) -> None:
-    """It was started again: it cannot know that its log was whole. What it remembers is renewed, and given back to nobody."""
+    """It was started again: it cannot know that its log was complete.
+
+    A lock that it remembers is renewed, and on release handed over to nobody.
+    """
     server = new_server(appendonly=True)
     holdfast.declare_new(server.url, max_ttl=LONGEST)
     held = [(face, quarantined(face, server.url, f"{name} {face.name}")) for face in both_faces]

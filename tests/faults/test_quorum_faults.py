@@ -76,7 +76,7 @@ class Five:
         return holdfast.Redlock(urls, name, **options), holdfast.Redlock(urls, f"{name} besides", **options)  # type: ignore[arg-type]
 
     def tokens(self, name: str) -> list[str | None]:
-        """Who has the lock, by server."""
+        """Return the holder, by server."""
         key = lock_keys(name, "hf:", None)[0].decode()
         return [client.get(key) for client in self.clients]
 
@@ -103,7 +103,7 @@ class Five:
         face.call(lock.release)
 
     def give_back(self, face: Face, lock: Any) -> None:
-        """Where the servers have little time to answer: they are told again, and `nothing_left` sees to it."""
+        """If the servers have little time to answer, the undo is sent again, and `nothing_left` waits for it."""
         with suppress(holdfast.QuorumError):
             face.call(lock.release)
 
@@ -359,7 +359,7 @@ def test_a_minority_is_silent(five: Five, both_faces: tuple[Face, Face], name: s
 @pytest.mark.fault(20, 21, 22, 39)
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_majority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
-    """Who comes is told so within the time that one server has; who holds, at the end of the lease; nothing is left."""
+    """A newcomer gets its error within the time limit of one server, a holder at the end of the lease; nothing is left."""
     within = 0.9  # so long that what a busy machine adds is little
     locks = [(face, five.lock(face, f"{name} {face.name}", answer_within=within)) for face in both_faces]
     for face, lock in locks:
@@ -611,7 +611,10 @@ def test_a_forked_child(five: Five, face: Face, name: str) -> None:
 
 @pytest.mark.fault(1, 2)
 def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face], name: str) -> None:
-    """The next has it when the lease is over. Who was stopped knows the moment it goes on, and its writes are refused."""
+    """The next client has the lock when the lease is over.
+
+    The stopped holder notices when it resumes, and its writes are refused.
+    """
     for face, kill in zip(both_faces, (True, False), strict=True):
         with Peer(face.name, " ".join(five.urls), name, ttl=1, max_ttl=MAX_TTL) as peer:
             assert peer.ask("lock.acquire()")

@@ -76,7 +76,7 @@ class Trouble(NamedTuple):
     passes: bool
     """It is waited out, by those who mean to wait."""
     keeps: bool = False
-    """Who holds the lock can renew it and give it back."""
+    """A holder can renew the lock and release it."""
     prepare: Callable[[PrivateServer, Any], None] = lambda *_: None
 
 
@@ -138,7 +138,10 @@ on_each = functools.partial(pytest.mark.parametrize, "stage", indirect=True, ids
 @pytest.mark.fault(42, 44, 45, 46, 47, 49)
 @on_each(CASES)
 def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name: str) -> None:
-    """Who comes is told why; a lease outlives it; who waits and may hope waits on, and gets the lock when it is over."""
+    """A newcomer is told why.
+
+    A lease outlasts the refusal. A waiter that may hope waits on, and gets the lock when it is over.
+    """
     proxy, trouble = stage.proxy, stage.trouble
     locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
     assert all(face.call(lock.acquire) for face, lock in locks)
@@ -170,7 +173,7 @@ def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name:
         assert all(future.result(5) for future in taken)
         for face, other in others:
             face.call(other.release)
-    # What could not be given back ends with its lease: nobody renews it any more.
+    # A lock that could not be released ends with its lease: it is no longer renewed.
     until(lambda: not stage.admin.redis.exists(*(lock.key for _, lock in [*locks, *others])), TTL + 1)
 
 

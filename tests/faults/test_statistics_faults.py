@@ -1,4 +1,4 @@
-"""What a lock object counts where requests are late."""
+"""The counts of a lock object if requests are late."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from live.witness import in_thread
 def test_nobody_is_counted_as_waiting_who_got_it_when_he_joined(
     proxy: Proxy, server: PrivateServer, name: str, cls: Any
 ) -> None:
-    """Busy when asked first, and free when he comes to stand in line."""
+    """The lock is busy at the first request, and free when the attempt joins the queue."""
     limit = {"limit": 1} if cls is holdfast.Semaphore else {}
     other, lock = cls(server.url, name, **limit), cls(proxy.url, name, **limit)
     other.acquire()

@@ -1,4 +1,4 @@
-"""The connection that many threads share: everybody gets his own reply, whoever is slow, interrupted or gone."""
+"""The connection that many threads share: each thread gets its own reply, even if others are slow, interrupted or gone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def shared_only(url: str) -> Pool:
 
 @contextmanager
 def crowd(pool: Pool, threads: int = 4) -> Iterator[list[int]]:
-    """Threads that ask all the time, until the end of the block. What each gets is its own, or unknown; never late."""
+    """Threads that send requests all the time, until the end of the block.
+
+    Each gets its own reply, or Unknown; never a late one.
+    """
     stop = threading.Event()
     counts = [0] * threads
 
@@ -166,7 +169,7 @@ def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy) -> None:
 
 
 def test_a_connection_with_an_answer_to_nothing_is_not_used_again() -> None:
-    """Whose answer the next one is, nobody could say."""
+    """Nobody could tell to whom the next reply belongs."""
     ours, server = socket.socketpair()
 
     class Dialled(System):

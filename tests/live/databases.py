@@ -21,11 +21,11 @@ QUERY = 0.2
 """Seconds: long enough for a crowd to come while it runs."""
 
 PLACES = "/usr/sbin:/usr/local/sbin:/usr/libexec"
-"""Where servers are that are on nobody's PATH."""
+"""Directories of servers that are not on the PATH."""
 
 
 class Sqlite:
-    """A file. Whatever is asked is counted in the same statement."""
+    """A file. Each query is counted in the same statement."""
 
     def __init__(self, path: str, query: float = QUERY) -> None:
         self.path, self.query = path, query

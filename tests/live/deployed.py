@@ -99,8 +99,11 @@ async def tasks(url: str, key: str, ttl: float, unit: int, until: float) -> None
 
 
 def inside(client: Any, key: str, ttl: float, asked: float) -> None:
-    """What only one may do at a time; if two do, it is written down. ``asked``: before the time in the lock's key was made. One
-    who was stopped for too long since then is not judged."""
+    """Work that only one client may do at a time; if two do, that is recorded. ``asked``: before the time in the lock's key was
+    made.
+
+    A client that was stopped for too long since then is not judged.
+    """
     began = time.monotonic()
     there = client.set(f"{key}:inside", asked, nx=True, get=True)
     time.sleep(0.001)

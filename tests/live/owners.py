@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def done(result: Any) -> Any:
-    """What a method gives, whichever face it belongs to."""
+    """Return the result of a method of either API."""
     return await result if inspect.isawaitable(result) else result
 
 

@@ -107,7 +107,7 @@ class Sentinels:
                 connection("AUTH", self.password)
             return connection(*words)
 
-    # Where to find them
+    # The addresses
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -142,7 +142,7 @@ class Sentinels:
         _, port = self.command(watcher, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         return next(server for server in self.servers if str(server.port) == port)
 
-    # What happens to them
+    # The faults
 
     def kill_primary(self) -> PrivateServer:
         """Kill the primary with -9: that server, for `restart`. The Sentinels need about `down_after` to elect another one."""
@@ -215,7 +215,7 @@ class Sentinels:
         others = self.command(watcher, "SENTINEL", "SENTINELS", self.service)
         replicas = [_pairs(one) for one in self.command(watcher, "SENTINEL", "REPLICAS", self.service)]
         ready = [one for one in replicas if one["flags"] == "slave" and one["master-link-status"] == "ok"]
-        # What they think of the primary stands in these flags as well, and outlasts a failover.
+        # The Sentinels' view of the primary is in these flags, too, and outlasts a failover.
         known = [one for one in map(_pairs, others) if not {"s_down", "disconnected"} & set(one["flags"].split(","))]
         return len(known) == len(self.watchers) - 1 and len(ready) == len(self.servers) - 1
 

@@ -71,7 +71,7 @@ def crowd(faces: Sequence[str], url: str) -> Iterator[list[Shoppers]]:
 
 
 def together(crowd: list[Shoppers], callers: int, *order: Any, **options: Any) -> tuple[list[Any], dict[str, int]]:
-    """All begin: so many callers in all. What they got, and the sum of the figures."""
+    """Start that many callers in all. Return their results, and the sum of the figures."""
     for each in crowd:
         each.begin(callers // len(crowd), *order, **options)
     answers = [each.answer() for each in crowd]
@@ -109,7 +109,7 @@ async def _tasks(callers: int, cache: aio.Cache, database: Database) -> list[Any
 
 
 def _naive(client: redis.Redis, name: str, load: Callable[[], int]) -> int:
-    """What people write."""
+    """Code as people write it."""
     found: Any = client.get(f"{name}:{KEY}")
     if found is None:
         value = load()

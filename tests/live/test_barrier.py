@@ -232,7 +232,7 @@ def test_an_action_may_be_awaited_and_cancelled(server: PrivateServer, name: str
     asyncio.run(main())
 
 
-# What processes add
+# Only between processes
 
 
 @faces

@@ -141,7 +141,7 @@ def test_a_lock_of_another_make(server: PrivateServer, look: redis.Redis, name: 
 
 
 def test_who_is_handed_it_and_loses_it_before_he_wakes(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    """It is his only since a moment, and he may not have noticed yet: the message is not lost on him."""
+    """The holder has the lock only since a moment ago, and may not know it yet: the message is not lost."""
     see = holdfast.Inspector(server.url)
     for _ in range(5):
         first = holdfast.FairLock(server.url, name).__enter__()

@@ -58,7 +58,7 @@ def never() -> Any:
 
 
 def keys(look: redis.Redis, name: str) -> set[str]:
-    """What a cache has stored that is about single keys."""
+    """Return the data of a cache that is about single keys."""
     start = f"hf:cache:{{{name}}}:"
     found = {str(key).removeprefix(start) for key in look.scan_iter(f"{start}*")}
     return {key for key in found if ":" in key}
@@ -199,7 +199,7 @@ def test_a_value_that_the_codec_cannot_keep(server: PrivateServer, name: str, ma
     assert cache.get("a") == 1
 
 
-# Who loads, and who waits
+# Loads and waits
 
 
 def test_those_who_wait_get_what_the_first_one_loads(
@@ -322,7 +322,7 @@ def test_a_loop_that_is_blocked_holds_up_nobody_else(server: PrivateServer, name
     assert other.result(10) == 1
 
 
-# What goes wrong
+# Failures
 
 
 def test_a_loader_that_hangs_is_replaced(server: PrivateServer, name: str, make: Make) -> None:

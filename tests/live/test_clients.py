@@ -71,7 +71,7 @@ ASYNCIO: dict[str, Callable[[Any], Any]] = {
 
 
 def settings(client: Any) -> dict[str, object]:
-    """What could be changed in a client: settings and connections of its pool."""
+    """Return the state of a client that could change: its settings and the connections of its pool."""
     pool = client.connection_pool
     counts = {
         name: len(getattr(pool, name)) for name in ("_available_connections", "_in_use_connections") if hasattr(pool, name)
@@ -227,7 +227,7 @@ def test_a_server_that_repeats_what_it_was_sent(new_server: NewServer, name: str
     assert not [word for word in text.replace("'", " ").split() if "." in word and len(word.split(".")[-1]) == 32]
 
 
-# What is opened, and closed
+# Opened and closed connections
 
 
 def test_connections_are_shared_by_all_who_mean_the_same_server(server: PrivateServer, look: redis.Redis, name: str) -> None:

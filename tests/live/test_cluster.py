@@ -355,7 +355,7 @@ def test_the_rights_that_are_printed_are_enough(nodes: Cluster, name: str) -> No
         assert nodes.call(node, "ACL", "LOG") == []
 
 
-# What is no cluster, or not whole
+# Servers that are no Cluster, or an incomplete one
 
 
 def test_one_server_of_a_cluster_is_not_enough(nodes: Cluster, name: str) -> None:
@@ -391,7 +391,7 @@ def test_a_subclass_of_the_client_is_refused() -> None:
 
 
 def test_once_on_all_shards(nodes: Cluster, name: str) -> None:
-    """Who waits is told, whichever shard the key is on, and whichever face he uses."""
+    """A waiter is notified, whichever shard the key is on, and whichever API it uses."""
     client: Any = redis.RedisCluster(host=nodes.address[0], port=nodes.address[1])
     inside, go_on = threading.Event(), threading.Event()
     ran: list[int] = []

@@ -180,7 +180,7 @@ def test_who_has_the_lock_sees_what_was_committed_before(money: Bank, server: Pr
 
 
 def test_with_the_lock_inside_the_transaction_they_are_lost(money: Bank, server: PrivateServer, name: str) -> None:
-    """What this is for."""
+    """The purpose of all this."""
     money.set(100)
     with Session(money.engine) as session, session.begin():
         with Lock(server.url, name):

@@ -142,7 +142,7 @@ def test_a_lease_lost_before_the_commit_rolls_all_back(spy: Spy, look: redis.Red
 
 
 def test_lost_while_it_was_committed(monkeypatch: pytest.MonkeyPatch, look: redis.Redis, lock: Lock) -> None:
-    """What is committed stays so: whoever got an error would do it again."""
+    """A committed transaction stays so: a caller that got an error would repeat it."""
     put(100)
     monkeypatch.setattr(connection, "_commit", lambda commit=connection._commit: (look.delete(lock.key), commit()))
     with pytest.warns(HoldfastWarning, match="the transaction is committed; .*check the fence"), locked_atomic(lock):
@@ -215,7 +215,7 @@ def fail() -> None:
 
 
 def test_given_back_when_something_else_fails_after_the_commit(look: redis.Redis, lock: Lock) -> None:
-    """What Django was to call before: then it calls nothing more."""
+    """Remove the callbacks for Django: then it calls nothing more."""
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         transaction.on_commit(fail)
         hold(lock)

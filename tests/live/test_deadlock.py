@@ -167,7 +167,7 @@ def test_tasks_of_one_loop(server: PrivateServer, name: str) -> None:
 
 
 def test_no_false_alarm(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    """Two processes, where it is other threads that wait than those that hold; one who waits for himself alone; a chain."""
+    """Two processes whose waiting threads are not the holding ones; a client that waits for itself; a chain."""
     a, b = f"{name}-a", f"{name}-b"
     with ExitStack() as stack, Lock(server.url, a):
         other = stack.enter_context(

@@ -91,7 +91,7 @@ def candidates(server: PrivateServer, name: str) -> Iterator[Candidates]:
 
 @contextmanager
 def observed(client: str, name: str) -> Iterator[Callable[[], Elected | None]]:
-    """What an observer sees, one change after the other."""
+    """Return the changes that an observer sees, in order."""
     seen: Queue[Elected | None] = Queue()
 
     def observe() -> None:

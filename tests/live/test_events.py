@@ -261,7 +261,7 @@ def test_workers_count_down_from_several_processes(server: PrivateServer, name: 
         assert min(a.answer(), b.answer()) == 0
 
 
-# What may be in the way
+# Obstacles
 
 
 @pytest.mark.parametrize("kind", ["Event", "CountDownLatch", "Barrier"])

@@ -157,7 +157,7 @@ def test_a_hand_over_missed_while_the_client_connects_anew(new_server: NewServer
 
 
 def test_the_keeper_is_told_that_the_client_has_subscribed_anew() -> None:
-    """Whatever was published meanwhile is lost, and everybody looks at once."""
+    """Messages that were published meanwhile are lost, and every waiter asks at once."""
     told = list[str]()
     keeper: Any = SimpleNamespace(call=lambda what: what())
     line = ClientLine(keeper, Endpoint(), lambda _: told.append("pushed"), lambda: told.append("deaf"))

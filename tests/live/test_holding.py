@@ -90,7 +90,7 @@ def test_it_ends_with_its_lease_if_the_holder_never_comes_back(memory: testing.M
 
 
 def test_a_pause_of_the_whole_process_counts(memory: testing.Memory) -> None:
-    """Nobody has had the time to notice: the holder finds out himself, when he checks in too late."""
+    """No other code had the time to notice: the holder finds out itself, when it reports progress too late."""
     with pytest.raises(LeaseLost), Lock(memory, "import", ttl=30, progress_within=5) as lease:
         now = core_of(lease).held_lease.stalled_at
         core_of(lease).held_lease.stalled_at = now - 5  # as if the clock had jumped while all threads stood still
@@ -176,7 +176,7 @@ def test_who_has_a_reentrant_lock_checks_in_for_all_of_it(server: PrivateServer,
 
 @pytest.mark.parametrize("kind", ["Lock", "Redlock"])
 def test_one_of_several_locks_counts_from_when_all_are_held(three: list[str], face: Face, kind: str, name: str) -> None:
-    """Nobody can check in before the body begins. Whoever does not do so then is held to be hung."""
+    """The holder cannot report progress before the body begins. If it does not do so then, it counts as hung."""
     last = max(three)  # in the order in which they are taken
     part = getattr(face, kind)(three if kind == "Redlock" else last, f"{name}-a", ttl=10, progress_within=0.3)
     holder = Lock(last, f"{name}-b", ttl=10)

@@ -42,7 +42,7 @@ def hold(kind: str, url: str, name: str) -> AbstractContextManager[Any]:
 
 
 def refusals(url: str, name: str, wanted: str) -> list[str]:
-    """What both faces say."""
+    """The common interface of both APIs."""
 
     async def there() -> None:
         async with KINDS[wanted](aio, url, name):

@@ -1,4 +1,4 @@
-"""What nobody ends: a lock that is held to the last line, a loop that is closed while tasks wait, a handler that waits."""
+"""Things that are never ended: a lock held to the last line, a loop closed while tasks wait, a handler that waits."""
 
 from __future__ import annotations
 

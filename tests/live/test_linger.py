@@ -129,7 +129,7 @@ def test_another_process_gets_it_when_it_asks(server: PrivateServer, name: str) 
 def test_another_process_that_does_not_wait_gets_it_too(server: PrivateServer, name: str) -> None:
     """Never "busy"."""
     with Peer("sync", server.url, name) as peer:
-        # Whoever has it may be slow; the quarter of a second that he is given is not the point.
+        # The holder may be slow; this test is not about the quarter of a second that it gets.
         peer.ask("setattr(sys.modules['holdfast._core.lock.acquire'], 'RECALL_WITHIN_S', 5.0)")
         for _ in range(5):
             lock = linger(server.url, name)
@@ -154,7 +154,7 @@ def test_even_if_it_was_taken_by_one_that_does_not_linger(server: PrivateServer,
 
 
 def test_a_busy_one_is_busy(server: PrivateServer, name: str) -> None:
-    """Who does not wait asks for it back, and is told in a moment that it is in use."""
+    """A client that does not wait asks for the lease, and is told in a moment that the lock is in use."""
     lock = linger(server.url, name)
     with Peer("sync", server.url, name) as peer, lock:
         started = time.monotonic()

@@ -139,7 +139,7 @@ def test_ten_at_once_start_one(local_url: str) -> None:
 
 
 def test_two_supervisors_at_once_start_one(local_url: str) -> None:
-    """What keeps servers apart is the lock on the directory, not the queue of starters."""
+    """The lock on the directory keeps servers apart, not the queue of starters."""
     program = str(Path(local.__file__).with_name("supervisor.py"))
     reports = []
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_running_server_costs_one_connect(local_url: str) -> None:
     assert not {"redis", "asyncio", "subprocess", "fcntl", "holdfast._local.server.start"} & set(said.split())
 
 
-# What it must not take over from its starter
+# State that it must not inherit from its starter
 
 
 def test_it_survives_its_starter(local_url: str) -> None:

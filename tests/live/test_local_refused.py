@@ -1,4 +1,4 @@
-"""What ``local://`` refuses: other URLs, directories that are not ours alone, sockets that cannot be, no server program."""
+"""Refusals of ``local://``: other URLs, directories that are not ours alone, sockets that cannot be, no server program."""
 
 from __future__ import annotations
 

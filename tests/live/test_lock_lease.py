@@ -1,4 +1,4 @@
-"""What a lease is good for while it is held: renewal, loss, and what becomes of it when nobody gives it back."""
+"""A lease while it is held: renewal, loss, and the end of a lease that is never released."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_close_gives_everything_back(server: PrivateServer, look: redis.Redis, n
 
 
 def test_close_tells_the_holder(server: PrivateServer, name: str) -> None:
-    """Whoever works under the lock, in another thread, shall stop: soon somebody else has it."""
+    """A worker under the lock, in another thread, has to stop: soon another client has the lock."""
     told: list[str] = []
     lock = Lock(server.url, name, on_lost=lambda lease: told.append(lease.name))
     with pytest.raises(LeaseLost, match="the process ends"), lock as lease:

@@ -1,6 +1,6 @@
-"""What one knows of threading's and asyncio's locks holds for ours: the same steps, the same answers, the same errors.
+"""Our locks do what threading's and asyncio's locks do: the same steps, the same answers, the same errors.
 
-They are what CPython's own tests of Lock, RLock and asyncio.Lock go through. What differs on purpose is on the page Threading.
+The steps are those of CPython's own tests of Lock, RLock and asyncio.Lock. The page Threading lists the differences on purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AIO_LOCKS = [aio.Lock, aio.FairLock, aio.RLock]
 
 
 def outcome(step: Callable[[Any], object], lock: object) -> object:
-    """What it answers, or the builtin error that it raises."""
+    """Return the answer, or the builtin error that is raised."""
     try:
         return step(lock)
     except Exception as error:

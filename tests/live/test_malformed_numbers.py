@@ -23,7 +23,7 @@ FENCED: dict[str, Any] = {
 
 
 def refusals(kind: str, url: str, name: str) -> list[str]:
-    """What both faces say."""
+    """The common interface of both APIs."""
 
     async def there() -> None:
         async with FENCED[kind](aio, url, name):

@@ -499,7 +499,7 @@ def test_a_late_result_does_not_replace_a_newer_one(server: PrivateServer, look:
     assert once(server.url, name, keep=60).run(str).value == "newer"
 
 
-# What it may know of itself, and what is refused
+# Facts about the running call, and refusals
 
 
 def test_the_running_call_sees_its_lease(server: PrivateServer, name: str) -> None:

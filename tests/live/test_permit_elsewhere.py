@@ -94,8 +94,11 @@ def test_permits_are_handed_over_where_the_slot_was_moved_to(face: Face, common_
 @pytest.mark.soak
 @pytest.mark.fault(53)
 def test_a_primary_dies_before_its_replica_has_heard_of_all_permits(name: str) -> None:
-    """What the replica has goes on, and counts. What it has not is given to others, and no more than that: so many believe
-    besides, until they ask again, and the fences tell them apart."""
+    """Permits that the replica knows go on, and count.
+
+    Permits that it does not know are granted to others, and no more than that: so many holders more believe in theirs, until
+    they renew, and the fences distinguish them.
+    """
     thread, task = faces = [Face("threads"), Face("asyncio")]
     with Sentinels(replicas=1, watchers=1) as pair:
         (replica,) = pair.replicas

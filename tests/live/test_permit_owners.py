@@ -33,7 +33,7 @@ def test_leaving_with_gives_back_its_own_permit_only(owners: Owners, server: Pri
 
 @each
 def test_release_gives_back_the_callers_own(owners: Owners, server: PrivateServer, name: str) -> None:
-    """Not what another one took later, who is in his ``with`` still."""
+    """Not a permit that another thread acquired later and that is still inside its ``with``."""
 
     async def steps() -> None:
         semaphore = Either(owners.face.Semaphore(server.url, name, 3))
@@ -65,7 +65,7 @@ def test_release_gives_back_the_callers_own(owners: Owners, server: PrivateServe
 
 @each
 def test_readers_of_one_object(owners: Owners, server: PrivateServer, name: str) -> None:
-    """Each gives back his own, and may read again while the other one reads on."""
+    """Each thread releases its own permit, and may read again while the other one reads on."""
 
     async def steps() -> None:
         lock = owners.face.RWLock(server.url, name)

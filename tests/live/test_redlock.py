@@ -727,7 +727,7 @@ def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) 
 
 
 def test_a_late_answer_is_for_nobody(three: Group) -> None:
-    """Who has asked goes by what he had heard when his time was over; the connection serves somebody else by then."""
+    """A client uses the replies that it had when its time was over; the connection serves another one by then."""
     fanouts = FanoutPool(tuple(resolve(url, "sync") for url in three.urls), current())
     calls: list[Any] = [Command(("PING",), 5.0)] * 3
     try:

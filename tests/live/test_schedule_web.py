@@ -67,7 +67,7 @@ def program(*arguments: str, url: str, directory: Path, env: dict[str, str] | No
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What it answers, once that is something."""
+    """Return the response, once there is one."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it never happened"

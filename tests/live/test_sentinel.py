@@ -42,7 +42,7 @@ def take_and_leave(lock: Lock) -> int:
         return lease.fence
 
 
-# Who is asked, and what he says
+# Sentinels and their answers
 
 
 @pytest.mark.parametrize("package", [redis, valkey], ids=["redis", "valkey"])
@@ -176,8 +176,11 @@ def test_a_primary_is_made_a_replica_while_locks_are_held_and_waited_for(sentine
 
 
 def test_a_hand_over_is_not_heard_at_a_replica(sentinels: Sentinels, name: str) -> None:
-    """Servers pass on to their replicas what is published, but count only those who listen at themselves. Who still listens at
-    what was the primary before would believe what the script has taken back, since it counted nobody."""
+    """Servers forward published messages to their replicas, but count only their own subscribers.
+
+    A client that still listens at the former primary would believe in a grant that the script has taken back, since it counted
+    no subscriber.
+    """
     primary, replica, channel = sentinels.primary, sentinels.replicas[0], f"hf:inbox:{'e' * 12}"
     with redis.Redis(port=replica.port or 0) as client, client.pubsub() as listener:
         listener.subscribe(channel)
@@ -196,8 +199,10 @@ def test_a_hand_over_is_not_heard_at_a_replica(sentinels: Sentinels, name: str) 
 
 @pytest.mark.fault(53)
 def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, name: str) -> None:
-    """What they have goes on: leases, places. What they have not is lost: somebody else gets it, with a higher fence. Who
-    asks for replicas has it refused before."""
+    """Data that the new primary has stays valid: leases, places.
+
+    Data that it lacks is lost: another client gets the lock, with a higher fence. A lock with replicas= is refused before.
+    """
     kept = Lock(sentinels.url, name, ttl=20)
     lease = kept.lease if kept.acquire() else None
     assert lease

@@ -54,7 +54,9 @@ def test_a_crowd_of_threads_costs_one_listener(server: PrivateServer, look: redi
         assert len(monitor.until(CROWD + 1, GET_OR_LEASE.sha)) == CROWD + 1, "once more, who is to be told for all"
         until(lambda: look.zcard(entry.waiters.decode()) == 1)
         coalescer = current().keeper.coalescer(Caller(server.url).endpoint, entry.value, 0)
-        until(lambda: len(coalescer.members) == CROWD - 1)  # all but who leads it; who had not come yet would look for himself
+        until(
+            lambda: len(coalescer.members) == CROWD - 1
+        )  # all but the leader; a caller that had not come yet would ask for itself
         assert run(server, entry, flight.store_loaded(load, "v", b"data", ttl=60))
         found = [future.result(10) for future in waiting]
         assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)

@@ -101,7 +101,7 @@ def test_what_is_dropped_is_held_no_more(server: PrivateServer, name: str) -> No
 
 
 def test_threads_that_share_an_object(server: PrivateServer, name: str) -> None:
-    """What is counted by who has the lock is exact."""
+    """Numbers that the holder counts are exact."""
     lock = Lock(server.url, name)
     together = threading.Barrier(4)
 

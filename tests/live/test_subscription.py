@@ -1,4 +1,4 @@
-"""What a script publishes wakes who listens, on real servers, in both faces."""
+"""A message that a script publishes wakes its listener, on real servers, in both APIs."""
 
 from __future__ import annotations
 

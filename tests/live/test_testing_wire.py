@@ -1,4 +1,4 @@
-"""What a server in memory says on the wire, next to a real one: the same bytes in both protocols, pushes and errors too."""
+"""The replies of a server in memory and of a real one: the same bytes in both protocols, pushes and errors too."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def work(url: str, ticket: str, pipe: Any) -> None:
 
 
 def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
-    """As an argument of a process. Who waits goes on waiting in order, and has the lock when that one is done."""
+    """As an argument of a process. Waiters go on waiting in order, and have the lock when that process is done."""
     lock = face.Lock(server.url, name, ttl=10)
     assert face.call(lock.acquire)
     fence = lock.lease.fence

@@ -163,7 +163,7 @@ def test_a_crowd_of_both_kinds_for_long(server: PrivateServer, look: Any, name: 
     assert all(turns), turns
 
 
-# What travels
+# Pickling
 
 
 def test_what_is_sent(server: PrivateServer, monitor: Monitor, name: str) -> None:

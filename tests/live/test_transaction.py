@@ -142,7 +142,7 @@ def test_a_command_that_fails_inside_exec_undoes_nothing(
 def test_an_answer_to_exec_that_is_lost_is_no_conflict(
     server: PrivateServer, name: str, kind: str, look: redis.Redis, harm: Any
 ) -> None:
-    """It was carried out, once: whoever tries again by himself does it twice."""
+    """It was carried out, once: a caller that tries again by itself does it twice."""
 
     async def scene(me: Optimist) -> None:
         async def append(tx: Any) -> None:

@@ -16,7 +16,7 @@ KINDS = ("redis", "valkey", "redis.asyncio", "valkey.asyncio")
 
 
 async def done(answer: Any) -> Any:
-    """What a face gives: at once, or awaited."""
+    """Return the result of a call in either API: at once, or awaited."""
     return await answer if inspect.isawaitable(answer) else answer
 
 

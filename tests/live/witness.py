@@ -1,4 +1,4 @@
-"""What the live tests see with: commands that reach a server, conditions that come true, threads that report."""
+"""Observers for the live tests: commands that reach a server, conditions that come true, threads that report."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def in_thread(what: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
 
 
 class Monitor:
-    """The commands that clients send to a server, in order.
+    """Record the commands that clients send to a server, in order, without those inside scripts.
 
-    What scripts do inside is not among them. The keeper's search for locks of other libraries is shown on request only: it
-    comes a tenth of a second after the first use of a name, wherever the test is then.
+    The keeper's search for locks of other libraries is shown on request only: it comes a tenth of a second after the first use
+    of a name, wherever the test is then.
     """
 
     def __init__(self, url: str) -> None:
@@ -123,7 +123,7 @@ def queue_length(look: redis.Redis, name: str) -> int:
 
 
 def local_queue(lock: BaseLock[Any, Any]) -> LocalQueue:
-    """Where those of this process line up who want a lock."""
+    """Return the local queue of this process for a lock."""
     return current().keeper.local_queue(lock._endpoint, lock._spec)
 
 
@@ -153,7 +153,7 @@ def _inode(fd: str) -> str:
 
 
 def held_by(sockets: set[str]) -> str:
-    """What these are connected to, and through what they are still referred to."""
+    """Return the objects to which these are connected, and through which they are still referred to."""
     lines = []
     for thing in gc.get_objects():
         if isinstance(thing, socket.socket) and thing.fileno() >= 0 and _inode(str(thing.fileno())) in sockets:

@@ -1,14 +1,14 @@
-"""Mutation by operators: what the tests and the simulator do not see. `make mutants`, or, from the directory of the tests:
+"""Mutation by operators: changes of the code that neither tests nor simulator notice. ``make mutants``, or, in ``tests``:
 
-    python -m mutants cover PATHS ...    note which lines the tests of these run, and the swarms: once, before the others
-    python -m mutants cover --children PATHS ...    which lines of the processes that supervise: after that
-    python -m mutants run                try mutants one after the other; goes on where it has stopped
-    python -m mutants try NAME           one of them, by all layers: as `survivors` names it
-    python -m mutants survivors          those that nothing has killed, as diffs
-    python -m mutants report             the table: killed by layer
+    python -m mutants cover PATHS ...               record which lines these tests run, and the swarms; before the others
+    python -m mutants cover --children PATHS ...    record lines of the supervising processes; after that
+    python -m mutants run                try mutants one after the other; continue after an interruption
+    python -m mutants try NAME           try one of them with all layers; `survivors` lists the names
+    python -m mutants survivors          print the mutants that nothing has killed, as diffs
+    python -m mutants report             print the table: killed by layer
 
-A mutant is tried in a copy of the package, by a process of its own, in a namespace of its own where that is allowed. What came
-of it is kept in .mutants/ (`HOLDFAST_MUTANTS`), one JSON line for each.
+A mutant is tried in a copy of the package, by a process of its own, and in its own namespace where that is allowed. The results
+are in .mutants/ (`HOLDFAST_MUTANTS`), one JSON line for each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LAYERS: dict[str, Callable[[Mutant], list[str]]] = {
     "conformance": layers.conformance,
     "histories": layers.swarms,
 }
-"""What is tried, and which tests or swarms of it."""
+"""The files to try, and their tests or swarms."""
 ANEW = 3
 """How often the tests run at most: again without one that fails by itself, as on a busy machine."""
 
@@ -49,7 +49,7 @@ def results() -> dict[str, dict[str, Any]]:
 
 
 def tried(trials: Trials, mutant: Mutant, *, every: bool) -> dict[str, Any]:
-    """What each layer says: stops at the first that kills it, unless ``every``."""
+    """Return the result of each layer. Stop at the first that kills the mutant, unless ``every``."""
     found: dict[str, Any] = {"name": mutant.name, "area": mutant.area, "operator": mutant.operator, "layers": {}, "cpu": 0.0}
     for layer, which in LAYERS.items():
         names = which(mutant)

@@ -11,7 +11,7 @@ import coverage
 import pytest
 
 STATE = Path(os.environ.get("HOLDFAST_MUTANTS", Path(__file__).parents[2] / ".mutants"))
-"""Where the results are kept."""
+"""Directory of the results."""
 LINES, SECONDS = STATE / "coverage", STATE / "seconds.json"
 
 measured = coverage.Coverage(data_file=str(LINES), source_pkgs=["holdfast"], config_file=False, messages=False)

@@ -18,7 +18,7 @@ class Mutation:
     """Its qualified name; empty for what stands in none."""
     change: Change
     breaks: str
-    """What is wrong then, for people."""
+    """Description of the effect, for people."""
     of: str = "lock"
     """The swarm that is to catch it: see `campaign.SWARMS`."""
 

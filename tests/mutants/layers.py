@@ -1,4 +1,4 @@
-"""What is tried against a mutant: the quick tests that run its lines, the conformance of its script, and histories."""
+"""The trials of a mutant: quick tests that run its lines, the conformance tests of its script, and histories."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ def _covering(mutant: Mutant) -> set[str]:
 
 
 def tests(mutant: Mutant) -> list[str]:
-    """Return tests that cover the mutant: by turns one that is about its file, and a quick one of any other.
+    """Return tests that cover the mutant: alternately one of the same file, and a quick one of any other.
 
-    Where nothing is known of its lines, as in a script, or in a forked child: tests of its file, or of the modules that use it.
+    If nothing is known of its lines, as in a script or in a forked child, return tests of its file, or of the modules that use
+    it.
     """
     files = [mutant.file] if mutant.file.endswith(".py") else _modules(mutant)
     found = _covering(mutant) & _seconds().keys()

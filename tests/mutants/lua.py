@@ -23,7 +23,7 @@ VALUES = {"nil", "true", "false", "end"}
 BLOCKS = {"function", "if", "do", "repeat"}
 OPENING, CLOSING = {"(", "[", "{"}, {")", "]", "}"}
 BEHIND = {";", "break", "do", "else", "elseif", "end", "for", "if", "in", "local", "repeat", "return", "then", "until", "while"}
-"""What stands behind an expression, and does not belong to it."""
+"""Characters behind an expression that do not belong to it."""
 CONTRARY = {"==": "~=", "~=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 SHIFTED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 SIGNS = {"+": "-", "-": "+", "*": "/", "/": "*"}
@@ -32,7 +32,7 @@ _AND = _OR | {"and"}
 _SUM = _AND | set(CONTRARY) | {"+", "-", ".."}
 _PRODUCT = _SUM | {"*", "/", "%"}
 STRONGER = {"or": _OR, "and": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
-"""Where an operand of each operator ends."""
+"""The ends of an operand, for each operator."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def tokens(source: str) -> list[Token]:
 
 
 def places(source: str) -> Iterator[Place]:
-    """Where each operator can act, in order."""
+    """Return the places at which each operator can act, in order."""
     every = tokens(source)
     found = [*_in_conditions(source, every), *_in_statements(every), *_in_expressions(every), *_in_calls(source, every)]
     yield from sorted(found, key=lambda place: (place.start, place.end))

@@ -1,19 +1,19 @@
-"""What a defect changes: an operator at the nth place of a function where it can act, or a text in the place of another.
+"""The change of a defect: by an operator, at the nth place of a function where it can act, or of a text into another one.
 
 The operators are few, and the same for Python and Lua:
 
-negated            a condition, or a comparison, becomes its contrary
+negated            a condition, or a comparison, becomes its opposite
 boundary shifted   < becomes <=, and so on
-always, never      a condition is true, or false, whatever happens
+always, never      a condition is always true, or always false
 operand dropped    an operand of `and` or `or` does not count
-term dropped       of a sum, a difference, a product or a quotient, the first term is left
+term dropped       only the first term of a sum, difference, product or quotient is left
 sign swapped       + becomes -, * becomes /, and so on
 unit swapped       a number is a thousand times too large or too small; PX becomes EX, PTTL becomes TTL
-one more, one less of a number
+one more, one less a number is changed by one
 constant changed   true becomes false, min becomes max, and so on
-time swapped       the time at which an answer came, in the place of that at which its request was sent
-exchanged          two arguments that follow each other
-dropped            a statement, but none without which a name would have no value
+time swapped       the time at which an answer arrived replaces that at which its request was sent
+exchanged          two neighbouring arguments are exchanged
+dropped            a statement is left out, unless a name would have no value then
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class Nth:
 
 @dataclass(frozen=True)
 class Instead:
-    """A text of the function becomes another. Blanks, line ends and comments do not count. Where it stands several times, the
-    ``number`` says which is meant."""
+    """Replace a text of the function by another. Blanks, line ends and comments do not count.
+
+    If the text occurs several times, ``number`` selects one of them.
+    """
 
     old: str
     new: str
@@ -77,7 +79,7 @@ Change = Nth | Instead
 
 @dataclass(frozen=True)
 class Place:
-    """What an operator changes in a source: the text from ``start`` to ``end`` becomes ``new``."""
+    """The change that an operator makes in a source: the text from ``start`` to ``end`` becomes ``new``."""
 
     function: str
     """Its qualified name; empty for what stands in none."""

@@ -41,11 +41,11 @@ Nodes = list[ast.AST]
 """An expression, or statements that follow each other."""
 
 Lines = list[tuple[int, str]]
-"""Where each line begins, and the line."""
+"""The start of each line, and the line."""
 
 
 def _walk(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """All nodes, and the function each is in. What has no effect when it runs is left out: types, and formatted texts."""
+    """Yield all nodes, and the function of each. Code without an effect at run time is left out: types, and formatted texts."""
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "bases"}:
             continue
@@ -58,7 +58,7 @@ def _walk(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def places(source: str, within: str | None = None) -> Iterator[Place]:
-    """Where each operator can act, in order; ``within`` one function, if it is given."""
+    """Return the places at which each operator can act, in order; ``within`` one function, if it is given."""
     at = _offsets(source)
     bound: set[tuple[str, str]] = set()
     for function, node in _all(source)[1:]:
@@ -71,7 +71,7 @@ def places(source: str, within: str | None = None) -> Iterator[Place]:
 
 
 def _variants(node: ast.AST, function: str, bound: set[tuple[str, str]]) -> Iterator[tuple[str, ast.AST, ast.AST]]:
-    """What the operators make of a node: the operator, what goes, and what comes."""
+    """Return the changes of a node by the operators: the operator, the old text, and the new one."""
     if isinstance(node, CONDITIONAL):
         for operator, new in _of_a_condition(node.test, loop=isinstance(node, ast.While)):
             yield operator, node.test, new

@@ -34,7 +34,7 @@ TIME_LIMIT = 400.0
 STEPS = 60_000
 
 CRASH, TROUBLE = ("crash",), ("crash", "crash", "cancel", "cut", "restart", "pause")
-"""What clients of the deployed algorithm bear, and what ours bear."""
+"""The faults that clients of the deployed algorithm tolerate, and those that ours tolerate."""
 
 
 def stamp(*, unit: int = 1000, server: bool = False, ttl: float = TTL) -> Stamp:
@@ -163,7 +163,7 @@ KINDS: dict[str, Any] = {
 
 @dataclass
 class Fleet:
-    """Who uses the lock, and what may go wrong."""
+    """The users of the lock, and the possible faults."""
 
     kinds: tuple[str, ...]
     faults: tuple[str, ...] = CRASH
@@ -180,7 +180,7 @@ class Overlap(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What came of one seed."""
+    """The result of one seed."""
 
     kinds: dict[str, str]
     """By worker."""
@@ -270,7 +270,7 @@ def _lost(world: World, wire: Any, call: Any, share: float) -> bool:
 
 
 def judge(case: Evidence, outcome: Outcome) -> None:
-    """Who has had the lock when; of `Migrating`, both halves count."""
+    """Return the holders and their times; for `Migrating`, both halves count."""
     told: dict[str, dict[str, list[Held]]] = {}
     for lock, scene in case.scenes.items():
         for hold in scene.holds:

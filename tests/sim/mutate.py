@@ -60,10 +60,10 @@ SWARM = {
     "permit": "permit",
     "break_lock": "break_lock",
 }
-"""What the record calls each of the swarms."""
+"""Names of the swarms in the record."""
 
 FEWER = {"election": 300, "election+forgetful": 3000, "election+jumping": 3000}
-"""Where histories take longer: the rest is for the scenarios to find."""
+"""Swarms with fewer histories, because their histories take longer; the scenarios find the rest."""
 
 SCENARIOS = {
     "lock": ("scenarios.lock", "QUICK"),
@@ -72,7 +72,7 @@ SCENARIOS = {
     "permit": ("scenarios.lock", "PERMITS"),
     "election": ("scenarios.election", "ELECTION_SCENARIOS"),
 }
-"""Where the small scenarios are that are searched after the seeds: module and name."""
+"""The small scenarios that are searched after the seeds: module and name."""
 
 TIMES, USUAL = 5, 100
 """How often a defect is searched to know how many histories that usually takes; and how many these may be."""
@@ -101,7 +101,7 @@ class Planted(Protocol):
 
 @dataclass(frozen=True)
 class Caught:
-    """What caught a defect: a seed of the swarm, or a schedule of a scenario."""
+    """The history that caught a defect: a seed of the swarm, or a schedule of a scenario."""
 
     name: str
     rule: str
@@ -133,7 +133,7 @@ def patched(mutation: Planted) -> str:
 
 
 def shown(mutation: Mutation) -> str:
-    """What a defect changes, for people."""
+    """Return the change of a defect, for people."""
     before = (PACKAGE / mutation.file).read_text(encoding="utf-8")
     old, new = before.splitlines(keepends=True), mutation.planted(before).splitlines(keepends=True)
     return "".join(difflib.unified_diff(old, new, mutation.file, mutation.name, n=1))
@@ -296,7 +296,7 @@ def search(copy: Copy, mutation: Mutation, places: Iterable[int | str]) -> Caugh
 
 
 def all_places(copy: Copy, of: str) -> Iterator[int | str]:
-    """Where a defect is looked for: the seeds of its swarm, then the small scenarios, by name."""
+    """Return the histories to search for a defect: the seeds of its swarm, then the small scenarios, by name."""
     yield from range(FEWER.get(of, SEEDS))
     if of in SCENARIOS:
         module, table = SCENARIOS[of]
@@ -304,7 +304,7 @@ def all_places(copy: Copy, of: str) -> Iterator[int | str]:
 
 
 def look(copy: Copy, mutation: Mutation, place: int | str) -> tuple[Caught | None, int]:
-    """What a seed or a scenario shows of a defect, and how many histories that took."""
+    """Return what a seed or a scenario shows of a defect, and the number of histories that were needed."""
     by, seed, choices, histories = SWARM.get(mutation.of, mutation.of), 0, list[int](), 1
     if isinstance(place, int):
         seed, violations = place, copy.part("runner").swarm_of(mutation.of).simulate(place).violations
@@ -328,12 +328,12 @@ def searched(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, Caught |
 
 
 def cost(case: Caught) -> int:
-    """What it usually takes to find a defect anew, in histories of a lock."""
+    """Return how long it usually takes to find a defect anew, in histories of a lock."""
     return case.median * WEIGHT.get(case.by.partition("+")[0], 1) + ANEW
 
 
 def rotating(cases: Iterable[Caught], turn: str) -> list[Caught]:
-    """Whose turn it is: in the order of a digest, so many as are usually found within `ROTATING` histories."""
+    """Return the defects to search now: in the order of a digest, as many as are usually found within `ROTATING` histories."""
     chosen, histories = list[Caught](), 0
     for case in sorted(cases, key=lambda case: hashlib.sha256(f"{turn} {case.name}".encode()).digest()):
         if case.median and histories + cost(case) <= ROTATING:
@@ -374,7 +374,7 @@ def record_medians(names: list[str]) -> None:
 
 
 def again(copy: Copy, case: Caught) -> str:
-    """What a recorded case violates now; empty if nothing."""
+    """Return the rule that a recorded case violates now; empty if none."""
     if case.of_swarm:
         of = next((of for of, by in SWARM.items() if by == case.by), case.by)
         found = copy.part("runner").swarm_of(of).simulate(case.seed).violations

@@ -1,8 +1,10 @@
-"""Deliberate defects in our scripts and operations, each one that a tired programmer could write. `mutate` puts them in, one
-at a time, and the simulator has to catch each. Those of a part of the package are in a module of their own, the others here.
+"""Deliberate defects in our scripts and operations, each a mistake that a tired programmer could make.
 
-Each names its function and what is changed there; `python tests/sim/mutate.py --show NAME` shows it. Where the function has
-changed, the tests tell whether the place is found, and the replay whether it is still that defect.
+`mutate` puts them in, one at a time, and the simulator has to catch each. Those of a part of the package are in a module of
+their own, the others here.
+
+Each names its function and its change; `python tests/sim/mutate.py --show NAME` shows it. If the function has changed, the
+tests tell whether the place is found, and the replay whether it is still that defect.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ TIME_LIMIT = 900.0
 STEPS = 50_000
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
-"""Where a server forgets, or loses its clock, it may run twice: that is no news."""
+"""Faults by which a server loses its data or its clock, so that the function may run twice: that is expected."""
 
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(slots=True)
 class Story:
-    """What happened. Times are true."""
+    """The events, at true times."""
 
     seed: int
     world: World
@@ -162,7 +162,7 @@ def replayed(story: Story, worker: Worker, job: Once[None], about: Job, found: F
 
 
 async def call(story: Story, worker: Worker, job: Once[None], about: Job, hold: float) -> None:
-    """What the faces do, where the function sleeps, and fails at times."""
+    """Call the function as both APIs do; it sleeps, and fails at times."""
     world, counts = story.world, story.counts
     asked = world.now
     with worker.operation():
@@ -222,7 +222,7 @@ def begin(story: Story, run: Run) -> None:
 
 
 def judge(story: Story) -> None:
-    """What can be said in the end."""
+    """Return the statements about the end of the history."""
     ran = {run.load.fence: run for run in story.runs if run.landing}
     for about, fence, asked, _ in story.got:
         run = ran.get(fence)

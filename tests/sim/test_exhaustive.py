@@ -40,7 +40,7 @@ def on_two_cores(names: Iterable[str]) -> dict[str, Report]:
 
 
 def judge(reports: dict[str, Report], capsys: pytest.CaptureFixture[str], slow: Collection[str] = ()) -> list[Report]:
-    """What was covered is shown."""
+    """The output shows what was covered."""
     with capsys.disabled():
         print()
         for name, report in reports.items():

@@ -104,7 +104,7 @@ def histories(rung: Rung, scenario: Scenario, most: int = 10**6) -> Iterator[lis
 
 
 def outcomes(rung: Rung, scenario: Scenario) -> set[tuple[str, ...]]:
-    """What can come of a scenario for its clients, and which rules it can break."""
+    """Return the possible outcomes of a scenario for its clients, and the rules that it can break."""
     found: set[tuple[str, ...]] = set()
     for history in histories(rung, scenario):
         ends = [f"{e.who} {e.kind} {e.note}" for e in history if e.kind in {"taken", "failed", "crashed", "write", "paused"}]

@@ -1,4 +1,4 @@
-"""Whatever stands under its keys, a script ends soon, gives a documented answer, takes no held lock, issues no fence twice."""
+"""A script with any data under its keys ends soon, answers as documented, takes no held lock, and issues no fence twice."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ right = {
     f"h:{A}*1": st.tuples(*[number] * 3).map(" ".join), f"h:{B}*1": st.tuples(*[number] * 3).map(" ".join),
     "0": st.tuples(*[word] * 9).map(" ".join).map("{}\nhost\ntext".format),
 }  # fmt: skip
-"""What these fields hold, but for their numbers."""
+"""The contents of these fields, without their numbers."""
 member = st.sampled_from([A, B, A1, f"{B}*1", f"{A}*0", f"{A}*9999999999", f"{A}*{'9' * 400}", "", ".", "no token"])
 score = st.sampled_from(["0", "1", "1.5", "-1", "inf", "-inf", "1e300", str(NOW // 1000 + 5000), str(NOW)])
 members = st.dictionaries(member | st.text(max_size=8), score, min_size=1, max_size=4)
@@ -164,7 +164,7 @@ def fields(names: list[str]) -> st.SearchStrategy[Any]:
 
 
 def belonging(key: bytes) -> st.SearchStrategy[Any]:
-    """What may stand under a key: mostly of the kind that belongs there."""
+    """Generate data for a key: mostly of the kind that belongs there."""
     if key in HASHES:
         return fields(HASHES[key]) | fields(HASHES[key]) | value
     return members | members | value if key in SETS else value | members
@@ -186,7 +186,7 @@ def filled(content: dict[bytes, Any]) -> Keyspace:
 
 
 def as_number(text: Any) -> int | None:
-    """What a script takes for one."""
+    """Return whether a script takes this text for a number."""
     try:
         found = float(text)
     except (TypeError, ValueError):
@@ -195,7 +195,7 @@ def as_number(text: Any) -> int | None:
 
 
 def check_fence(place: bytes, before: Any, after: Any) -> None:
-    """What was issued is never issued again; what nobody can read stays until somebody sets it right."""
+    """An issued fence is never issued again; an unreadable value stays until a person corrects it."""
     if not isinstance(before, bytes) or after is None:
         return
     if as_number(before) is None:
@@ -282,7 +282,8 @@ def size(reply: Any) -> int:
 
 
 def with_one_long_field(case: Case, key: bytes, field: str | None, long: str) -> dict[bytes, Any]:
-    """What a script finds, with a long text in one place: in a field of a hash, or all that is under a key."""
+    """Generate the data that a script finds, with a long text in one place: in a field of a hash, or as the whole value of a
+    key."""
     script, names, _ = case
     content: dict[bytes, Any] = {}
     for other in HASHES.keys() & set(names):
@@ -299,7 +300,7 @@ def with_one_long_field(case: Case, key: bytes, field: str | None, long: str) ->
 
 
 def test_an_answer_repeats_no_long_field() -> None:
-    """Whoever can write one would have each process that asks read as many megabytes as the server can store."""
+    """A client that can write one would make each process that asks read as many megabytes as the server can store."""
     offenders = [
         f"{case[0].name}-{at} {key!r} {field} {unit!r}"
         for at, case in enumerate(SCRIPTS)

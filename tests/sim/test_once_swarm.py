@@ -13,7 +13,7 @@ from sim.once_swarm import simulate
 
 ENOUGH = {"stored": 500, "replayed": 500, "remembered": 100, "in progress": 50, "died running": 20, "lost": 50, "failed": 200,
           "cancelled": 50, "forgotten": 50, "unknown": 5, "not kept": 5}  # fmt: skip
-"""What has to happen in 1,000 histories at least, or they have proved nothing."""
+"""Minimum counts of events in 1,000 histories; with fewer, they have proved nothing."""
 
 
 def run(first: int, count: int) -> None:
@@ -30,7 +30,7 @@ def test_hundreds_of_histories() -> None:
 
 
 def complaints(histories: int = 100) -> str:
-    """What is found in a few histories."""
+    """Events that a few histories contain."""
     return " ".join(wrong for seed in range(histories) for wrong in simulate(seed).wrong)
 
 

@@ -50,7 +50,7 @@ class Stage:
         self.world.pass_time(EPOCH + seconds - self.world.now)
 
     def entries(self, how: dict[str, Any]) -> list[Entry]:
-        """What became of a job, oldest first."""
+        """Return the outcomes of a job, oldest first."""
         name = name_of(how)
         self.server.keyspace.now = int(self.server.wall() * 1e6)
         answer = self.server.keyspace.run(JOBS, (KEYS.base, KEYS.serving, *KEYS.job(name).looking()), (BESIDE, 1000))
@@ -65,7 +65,7 @@ class Stage:
 
 
 class Was(NamedTuple):
-    """What became of a tick, by its number."""
+    """The outcome of a tick, which is named by its number."""
 
     tick: int
     status: str
@@ -124,7 +124,7 @@ def test_after_a_pause_one_run_starts_late_and_the_others_are_told_of() -> None:
 
 
 def test_a_job_that_takes_longer_than_its_interval() -> None:
-    """What was seen from outside: 8 s without a server, and a run of 2.4 s each second."""
+    """The case as it was observed: 8 s without a server, and a run of 2.4 s each second."""
     stage = after_a_pause(takes=2.4)
     for how in ALL:
         if how["misfire"] == "all" or how["overlap"] == "queue":

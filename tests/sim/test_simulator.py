@@ -36,7 +36,7 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
-    """Whatever the order of sets, which differs from process to process."""
+    """The order of sets, which differs from process to process, does not matter."""
     said = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],
@@ -86,7 +86,7 @@ def test_a_worker_in_the_line_of_its_process_looks_whenever_it_is_woken() -> Non
 
 
 def outcomes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch | None = None) -> set[str]:
-    """What can come of a scenario: how the attempts end. (Not in which order, where that matters to nobody.)"""
+    """Return the possible outcomes of a scenario: how the attempts end. (Their order is left out if it does not matter.)"""
     found: set[str] = set()
 
     def settle(world: stepwise.Stepwise) -> None:

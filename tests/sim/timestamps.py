@@ -24,7 +24,7 @@ SHORT = 0.25
 
 
 class Ours:
-    """What `holdfast.legacy.TimestampLock` does, in milliseconds. ``server``: by the server's clock."""
+    """Wrap `holdfast.legacy.TimestampLock`, in milliseconds. ``server``: by the server's clock."""
 
     def __init__(self, *, server: bool = False) -> None:
         self._stamp = Stamp(KEY.encode(), TTL, 1000, server, TIMEOUT)

@@ -25,7 +25,7 @@ URL = "redis://localhost:6379"
 
 
 class Acquirable(Protocol):
-    """What code needs that takes any lock of threads."""
+    """Code that takes any lock of threads."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
     def release(self) -> None: ...

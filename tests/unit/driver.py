@@ -52,7 +52,7 @@ def spec(
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at one request. ``applied``: the request was carried out all the same."""
+    """The fault of one request. ``applied``: the request was carried out all the same."""
 
     error: BaseException
     applied: bool = False
@@ -68,7 +68,7 @@ def kind_of(request: Request[Any]) -> str:
 
 
 Failing = Callable[[str, int], Fault | None]
-"""What goes wrong with a request, by its kind and by how many of that kind came before."""
+"""The faults of requests, by the kind of the request and the number of earlier ones of that kind."""
 
 
 def never(_kind: str, _nth: int) -> None:
@@ -92,7 +92,7 @@ def first(fault: Fault, kind: str) -> Failing:
 
 @dataclass
 class Slot:
-    """What `Waiting`, or a local queue, has put for an attempt."""
+    """A slot with the outcome that `Waiting`, or a local queue, has put for an attempt."""
 
     outcomes: list[Outcome | None] = field(default_factory=list)
 
@@ -105,7 +105,7 @@ class Slot:
 
 
 def slot_of(attempt: Attempt) -> Slot:
-    """Where what becomes of an attempt is put."""
+    """The slot for the outcome of an attempt."""
     if attempt.slot is None:
         attempt.slot = Slot()
     assert isinstance(attempt.slot, Slot)
@@ -125,7 +125,7 @@ class Driver:
     slow: dict[tuple[str, int], float] = field(default_factory=dict)
     """Seconds an answer takes, by kind and number within it; otherwise a millisecond each way."""
     events: list[Callable[[Server], None]] = field(default_factory=list)
-    """What happens at the server during each wait, one after the other."""
+    """Events at the server during each wait, one after the other."""
     inbox_opens: bool = True
     enlist_outcome: Outcome | None = None
     waiting: Waiting = field(default_factory=Waiting)
@@ -270,7 +270,7 @@ class Driver:
     # Afterwards
 
     def undo(self, attempt: Attempt) -> None:
-        """What the faces do when an acquisition was interrupted."""
+        """Do what both APIs do after an interrupted acquisition."""
         self.faults, self.failing = {}, never
         if attempt.may_be_on_server:
             self.run(give_up(attempt))

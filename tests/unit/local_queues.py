@@ -64,7 +64,7 @@ class House:
         return this
 
     def taken(self, this: Attempt, *, queued: bool = False) -> HeldLease:
-        """Who leads is given the lock by the server."""
+        """The server grants the lock to the leading attempt."""
         self.asked_of_the_server += 1
         first = OF_THE_SERVER * self.asked_of_the_server
         this.token = this.token or f"aaaaaaaaaaaa.{self.asked_of_the_server}" + "~" * (this.spec.linger > 0)
@@ -81,7 +81,7 @@ class House:
         return this, self.taken(this)
 
     def place_of(self, this: Attempt) -> Waiter:
-        """Who leads stands in the queue at the server."""
+        """The leading attempt is in the queue on the server."""
         this.token, this.may_be_on_server = "aaaaaaaaaaaa.9", True
         place = Waiter(this, Busy(5.0, 7, "b", lingers=False))
         self.node.waiting.register_waiter(place, self.node.now)

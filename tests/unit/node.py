@@ -1,5 +1,4 @@
-"""What a local queue needs of the node it belongs to: a clock that only the test moves, and lists of what it was asked to
-do."""
+"""A node for a local queue: a clock that only the test moves, and lists of the calls to it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Node:
     renewing: Renewing = field(default_factory=Renewing)
     mutex: AbstractContextManager[object] = field(default_factory=threading.RLock)
     todo: list[Callable[[], None]] = field(default_factory=list)
-    """What the keeper is to do as soon as it can."""
+    """Calls that the keeper is to make as soon as it can."""
     asked_early: set[str] = field(default_factory=set)
     opened: int = 0
     """How often the inbox was asked for."""

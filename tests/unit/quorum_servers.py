@@ -52,7 +52,7 @@ class Slow:
 
 
 Fate = Lost | Slow | float | WireError | None
-"""What becomes of a request: a number is for how many seconds its answer takes; None: a millisecond."""
+"""The fate of a request: a number is the seconds that its answer takes; None: a millisecond."""
 
 
 @dataclass
@@ -67,12 +67,12 @@ class Servers:
     resent: dict[int, float] = field(default_factory=dict)
     """How many seconds later a server was sent its request than others: it had to be told the script first."""
     harks: list[Callable[[Any], None]] = field(default_factory=list)
-    """What happens while the attempt waits for a chance, one after the other."""
+    """Events while the attempt waits for a chance, one after the other."""
     trace: list[Request[Any]] = field(default_factory=list)
     seen: list[tuple[str, int]] = field(default_factory=list)
     """Kind and server of each request that was sent."""
     late: list[tuple[int, Call]] = field(default_factory=list)
-    """What may still be carried out at any time."""
+    """Requests that may still be carried out at any time."""
     given_back: list[GiveBack] = field(default_factory=list)
     hoping: list[Any] = field(default_factory=list)
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ class Servers:
                 number, Run(DECLARE_NEW, (self.server_set.marker,), (milliseconds(LONGEST), self.server_set.digest, 0), 1.0)
             )
 
-    # What is there
+    # The state
 
     def node(self, server: int) -> Keyspace:
         self.nodes[server].now = round(self.now * 1e6) + self.ahead.get(server, 0)
@@ -102,7 +102,7 @@ class Servers:
         return call.script.parse(raw) if isinstance(call, Run) else raw
 
     def holders(self) -> list[str]:
-        """Who has the lock on each server; empty where it is free."""
+        """Return the holder on each server; empty if the lock is free there."""
         return [self.node(n).peek(LOCK)[0].decode() for n in range(self.count)]
 
     def fence(self, server: int) -> int:
@@ -135,12 +135,12 @@ class Servers:
             self.perform(*self.late.pop(0))
 
     def keeper_insists(self) -> None:
-        """What was to be given back is."""
+        """All locks that were to be released are free."""
         while self.given_back:
             give = self.given_back.pop(0)
             self.perform(give.server, give.call)
 
-    # What we do
+    # Actions of this process
 
     def attempt(self, *, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None) -> QuorumAttempt:
         return QuorumAttempt(Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3)), server_set=self.server_set)
@@ -253,7 +253,7 @@ class Servers:
         return books
 
     def keep(self, books: dict[int, Renewing], *, away: frozenset[int] = frozenset()) -> list[QuorumLease]:
-        """What the keeper does now, server after server: the leases that are found lost."""
+        """Run the keeper now, server after server, and return the leases that it finds lost."""
         found: list[QuorumLease] = []
         for number, book in books.items():
             due, lost = book.due(self.now)

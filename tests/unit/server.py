@@ -40,7 +40,7 @@ class Server:
         """The inbox of a process is subscribed."""
         self.keyspace.subscribe(f"hf:inbox:{process}".encode(), 1)
 
-    # What others do
+    # Actions of others
 
     def run(self, script: Script[R], *args: str | int) -> R:
         return self.perform(Run(script, KEYS, args, 1.0))
@@ -49,7 +49,7 @@ class Server:
         return self.run(ACQUIRE, token, milliseconds(seconds), int(join))
 
     def take(self, token: str, seconds: float) -> None:
-        """Whoever holds the lock loses it to this token."""
+        """The holder loses the lock to this token."""
         self.lose()
         assert isinstance(self.acquire(token, seconds), Held)
 
@@ -65,7 +65,7 @@ class Server:
         """The lock's key is gone."""
         self.keyspace.execute("DEL", LOCK)
 
-    # What there is
+    # The state
 
     def current(self, lock: bytes = LOCK) -> str:
         """The holder; empty if there is none."""
@@ -85,7 +85,7 @@ class Server:
 
     @property
     def queue(self) -> list[str]:
-        """Who stands in line, in order."""
+        """Return the waiters, in order."""
         return [token.decode() for token in self.keyspace.execute("ZRANGE", QUEUE, 0, -1)]
 
     def present(self) -> set[str]:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class StageNode(Node):
-    """What the keeper would do soon is done at once."""
+    """Run the calls now that the keeper would make soon."""
 
     def __init__(self, script: Driver) -> None:
         super().__init__(waiting=script.waiting, servers=0)
@@ -169,11 +169,11 @@ class Stage:
         patch.setattr(aio_lock, "aio_driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:
-        """What was sent: script, then its arguments without the token."""
+        """Return the requests that were sent: script, then its arguments without the token."""
         return [(r.script.name.rpartition("/")[2], *r.args[1:]) for r in self.script.trace if isinstance(r, Run)]
 
     def keep(self) -> list[HeldLease]:
-        """What the keeper does now: the leases found lost are reported to their owners."""
+        """Run the keeper now: the owners of lost leases are notified."""
         renewals, lost = self.process.keeper.renewing.due(self.server.now)
         for renew in renewals:
             held_lease = renew.held_lease

@@ -127,7 +127,7 @@ def test_a_keeper_that_cannot_be_started_leaves_no_lock(stage: Stage, monkeypatc
     assert stage.script.nothing_left()
 
 
-# What a lease believes
+# The belief of a lease
 
 
 def test_remaining_counts_down_from_the_send_time(stage: Stage) -> None:
@@ -223,7 +223,10 @@ def told(held_lease: HeldLease) -> None:
 
 
 def lost_on_its_way(lease: BaseLease) -> Grant:
-    """The lease was passed on, and is lost before the next one here has made his own of it. The keeper has not said so yet."""
+    """The lease was handed on, and is lost before its next holder here has made a lease object of it.
+
+    The keeper has not reported it yet.
+    """
     held_lease = core_of(lease).held_lease
     held_lease.lose("its key is gone")
     return Grant(core_of(lease).attempt, lease.fence + 1, held_lease.deadline - 29, held_lease.deadline, held_lease=held_lease)

@@ -82,7 +82,7 @@ def test_the_document_is_json_even_without_bound() -> None:
 
 
 class Fenced:
-    """What the witness looks at."""
+    """The figures that the witness reads."""
 
     def __init__(self, fence: int) -> None:
         self.lease = self

@@ -1,4 +1,4 @@
-"""What a cache refuses before anything is sent, what it makes of templates, and what its figures are."""
+"""Options that a cache refuses before it sends anything, its templates, and its figures."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_keys_are_made_from_arguments() -> None:
 
     @cache.memoize("price:{sku}:{currency}", tags=("shop:{shop}",), ignore="shop")
     def price(sku: str, *, shop: int = 1, currency: str = "EUR") -> int:
-        """What it costs."""
+        """Its cost."""
         return 1
 
     assert price.cache_key("A1") == "price:A1:EUR"

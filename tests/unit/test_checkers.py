@@ -631,7 +631,7 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         [],
     ),
-    # What a process passes on, and keeps
+    # Leases that a process hands on, and keeps
     "all is well: passed on, and given back": (story(GRANTED, PASSED, FREED), []),
     "R1 passed on before the release": (
         story([event for event in GRANTED if event.kind != "release"], PASSED, FREED, fault(1.5, "amnesia")),
@@ -949,7 +949,7 @@ def test_coverage() -> None:
 
 
 def counted(events: Iterable[Event]) -> tuple[dict[str, int], dict[str, int]]:
-    """What the rules had to judge, and what was excused."""
+    """Return the cases that the rules judged, and those that were excused."""
     coverage = Coverage()
     check(events, limits=LIMITS, coverage=coverage)
     return dict(coverage.docket.judged), dict(coverage.docket.excused)

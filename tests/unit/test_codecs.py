@@ -1,4 +1,4 @@
-"""What a codec stores comes back as it was, or is refused; what it cannot read is not taken for something else."""
+"""A codec restores each value that it stores, or refuses it; a value that it cannot read is not taken for another one."""
 
 from __future__ import annotations
 

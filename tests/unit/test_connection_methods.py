@@ -31,7 +31,7 @@ NAMES = {
 """Classes that take a client, and the methods that make their objects."""
 FUNCTIONS = {"find_deadlocks", "locked", "once", "transactional"}
 ELSEWHERE = {"Connection", "ReadSide", "WriteSide", "connect", "declare_new", "redeem", "transaction"}
-"""What else takes a client: parts of other objects, and functions that a method of their class stands for."""
+"""Other names that take a client: parts of other objects, and functions that a method of their class stands for."""
 
 
 def takes_a_client(thing: object) -> bool:

@@ -1,4 +1,4 @@
-"""What the doctor makes of facts: each one that has bitten somebody is found, and a healthy server has nothing to be told."""
+"""The doctor's conclusions from facts: it finds each fault that has hurt a user, and has nothing to say to a healthy server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a server is: URLs and clients that are understood, those that are refused, and no password in any message."""
+"""The address of a server: URLs and clients that are understood, those that are refused, and no password in any message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of answers that threads and tasks no longer wait for, when they ask several servers at once."""
+"""Late answers of several servers, for which threads and tasks no longer wait."""
 
 from __future__ import annotations
 

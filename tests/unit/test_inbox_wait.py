@@ -1,4 +1,4 @@
-"""What a waiting thread takes for its hand-over, of all that is to be read on the inbox."""
+"""The hand-over that a waiting thread recognizes in the unread data of the inbox."""
 
 from __future__ import annotations
 

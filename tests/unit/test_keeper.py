@@ -1,4 +1,4 @@
-"""What the keeper makes of answers and messages on one server, without its thread and without a connection."""
+"""The keeper's handling of answers and messages on one server, without its thread and without a connection."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Stage:
         return True
 
     def turn(self) -> list[str]:
-        """What is sent now: the names of scripts and commands."""
+        """Return the requests that are sent now: the names of scripts and commands."""
         before = len(self.sent)
         self.node.turn(self.now)
         return [
@@ -395,7 +395,7 @@ OTHER = (b"hf:{y}", b"hf:{y}:state", b"hf:{y}:queue")
 
 
 def taking(stage: Stage, *, linger: float = 0.0) -> tuple[LocalQueue, Attempt, Grant]:
-    """Somebody who leads is given the lock by the server; his lease is not made yet."""
+    """The server grants the lock to a leading attempt, whose lease is not made yet."""
     wanted = spec()._replace(linger=linger)
     local_queue = stage.node.local_queue(wanted)
     this = Attempt(wanted, TOKEN + "~" * (linger > 0), local_queue=local_queue)
@@ -485,7 +485,7 @@ def test_the_keeper_is_woken_in_time_for_what_lingers(stage: Stage) -> None:
 
 @pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
 def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, failure: Exception) -> None:
-    """A copy of the first request may arrive late: the token is buried. Who waits here asks the server meanwhile."""
+    """A copy of the first request may arrive late: the token is revoked. Waiters here ask the server meanwhile."""
     local_queue = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
     heir = Attempt(spec(), slot=Slot(), local_queue=local_queue)

@@ -39,7 +39,7 @@ class Process(Node):
         return self.tasks[-1]
 
     def keeper_is_done(self) -> None:
-        """What was to be given back is at the server."""
+        """All locks that were to be released are released on the server."""
         for held_lease in self.given_back:
             self.server.release(held_lease.token, "bury" if held_lease.maybe_in_flight else "release")
         self.given_back.clear()
@@ -204,7 +204,7 @@ def test_a_claim_is_passed_on_as_it_is_while_a_second_is_left(elsewhere: Process
     assert heir.commands == commands
 
 
-# Where others wanted it, too
+# With other waiters
 
 
 def joins_and_more(task: Task) -> list[tuple[Any, Any]]:
@@ -348,7 +348,7 @@ def test_who_would_have_to_wait_for_the_inbox_asks_first_however_crowded_it_is(p
     assert joins_and_more(process.comes()) == [(0, 0)]
 
 
-# What is left to the next one
+# State for the next one
 
 
 @pytest.mark.parametrize("how", ["times out", "cancelled", "wait is ended"])
@@ -433,7 +433,7 @@ def test_a_leader_that_is_dropped_is_not_waited_for(process: Process) -> None:
     assert heir.looks().grant
 
 
-# Who does not wait, and who has waited in vain
+# Attempts without a wait, and waits in vain
 
 
 def test_told_who_has_it_outside(elsewhere: Process) -> None:

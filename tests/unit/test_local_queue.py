@@ -691,7 +691,7 @@ def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> 
     assert not house.local_queue.queue
 
 
-# Who does not wait
+# Attempts without a wait
 
 
 def test_told_at_once_who_holds_it_here(house: House) -> None:

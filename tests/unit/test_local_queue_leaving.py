@@ -1,4 +1,4 @@
-"""Whoever leaves the line of a process, at any moment and in any way, leaves no trace, and the next one gets the lock."""
+"""An attempt that leaves the local queue, at any moment and in any way, leaves no trace, and the next one gets the lock."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def house() -> House:
 
 
 class Scene:
-    """Somebody has the lock or asks for it, somebody else wants it, and others stand behind him."""
+    """One attempt has the lock or asks for it, a second one wants it, and others wait behind it."""
 
     def __init__(self, others: int) -> None:
         self.house = House()
         self.local_queue = self.house.local_queue
         self.before: list[Attempt] = []
-        """Who comes before him all the same."""
+        """Attempts that come before it all the same."""
         self.first: Attempt
         self.him: Attempt
         self._others = others
@@ -385,7 +385,7 @@ def passes_on(scene: Scene) -> None:
 
 
 def gives_back(scene: Scene) -> None:
-    """What cannot be passed on goes to the server."""
+    """A lock that cannot be handed on goes to the server."""
     scene.local_queue.on_asked()
     scene.house.node.now += 0.5
     passes_on(scene)
@@ -468,7 +468,7 @@ def test_interrupted_at_every_line_of_coming(kind: dict[str, Any], lingering: bo
 
 
 def test_an_heir_who_cannot_be_woken_does_not_take_the_lease_with_him(house: House) -> None:
-    """The interrupt hits in the middle of waking him."""
+    """The interrupt comes in the middle of waking it."""
 
     def interrupted(_outcome: object, /) -> bool:
         raise KeyboardInterrupt

@@ -50,7 +50,7 @@ def test_a_lock_that_somebody_else_has_was_not_ours() -> None:
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_after_a_lost_answer_the_local_time_counts(applied: bool) -> None:
-    """The first copy may have given back what is another holder's by now. Where the lease was over, it may have been lost."""
+    """The first copy may have released a lock that another client has by now. If the lease was over, it may have been lost."""
     for in_time in (False, True):
         driver = holding()
         driver.failing = first(Fault(Unknown("no answer"), applied), "multi_release")

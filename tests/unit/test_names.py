@@ -19,7 +19,8 @@ KEYS = st.lists(st.sampled_from([b"a", b"b", b"{", b"}", b"{a}", b":state", b":q
 
 
 def slot_part(key: bytes) -> bytes:
-    """What decides the slot of a key in a Cluster: between the first { and the first } after it, unless that is nothing."""
+    """Return the part that decides the slot of a key in a Cluster: between the first { and the first } after it, unless that is
+    empty."""
     start = key.find(b"{")
     end = key.find(b"}", start + 1)
     return key[start + 1 : end] if start >= 0 and end > start + 1 else key

@@ -1,4 +1,4 @@
-"""Whatever a server answers, or a ticket or a job definition says: there is a result, or the error that is documented."""
+"""Any answer of a server, ticket or job definition leads to a result, or to the documented error."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_fields_that_do_not_fill_the_key(fields: dict[str, object]) -> None:
 
 
 def test_values_are_never_looked_into() -> None:
-    """What is filled in is not a template again."""
+    """A value that is filled in is not a template again."""
     job = once(URL, "x:{a}", keep=60)
     assert job._named({"a": "{a.__class__}"}).name == "x:{a.__class__}"
     assert job._named({"a": [1, {}]}).name == "x:[1, {}]"

@@ -1,4 +1,4 @@
-"""What the operators of deliberate defects make of a source, in Python and in Lua."""
+"""The effects of the operators of deliberate defects on a source, in Python and in Lua."""
 
 from __future__ import annotations
 

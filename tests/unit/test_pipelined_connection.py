@@ -1,4 +1,4 @@
-"""What the keeper's connection says of itself, and how it is opened."""
+"""The state of the keeper's connection, and how it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process has, and what it remembers of closed event loops."""
+"""The registry of one process, and its memory of closed event loops."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_the_lease_ends_with_the_last_vote_of_a_majority() -> None:
 
 @pytest.mark.parametrize(("late", "granted"), [(-0.2, True), (0.0, False), (0.2, False)])
 def test_a_lease_that_is_over_before_its_fence_is_confirmed_is_no_lock(late: float, granted: bool) -> None:
-    """One server was sent its request later than the others. What it grants for longer makes no majority."""
+    """One server was sent its request later than the others. Its longer grant makes no majority."""
     servers = Servers(3, ahead={1: 700}, resent={0: 0.5})
     attempt = servers.attempt(renew=False)
 
@@ -264,7 +264,8 @@ def test_max_hold_bounds_the_lease() -> None:
 
 
 def test_what_is_taken_back_and_how() -> None:
-    """Who granted is told to forget it, who has not answered to refuse it, and who has seen nothing is left alone."""
+    """A server that granted is told to forget it, one that has not answered to refuse it, and one that has seen nothing is left
+    alone."""
     fate: dict[int, Fate] = {1: Lost(), 2: AWAY, 3: Unknown("cut")}
     servers = Servers(5, fates=lambda kind, _nth, server: fate.get(server) if kind == "vote" else None)
     servers.take(4)
@@ -695,7 +696,7 @@ def test_a_release_is_repeated_until_no_server_can_keep_its_vote(asks: str) -> N
 
 
 def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
-    """Who passes the lock on asks for more time and fences; the release may overtake that, on another connection."""
+    """A holder that hands the lock on asks for more time and fences; the release may overtake that, on another connection."""
     servers = Servers(3, fates=lambda kind, nth, server: Slow() if (kind, nth, server) == ("vote", 1, 0) else None)
     attempt = servers.attempt()
     quorum_lease = servers.taken(attempt)

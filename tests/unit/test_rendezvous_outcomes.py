@@ -1,4 +1,4 @@
-"""What one who came to a barrier is told of its end."""
+"""The outcomes of which a participant of a barrier is told."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ python = "os.path:basename"
 
 
 def parsed(directory: Path, text: str) -> Plan:
-    """What stands in a file."""
+    """The contents of a file."""
     file = directory / "jobs.toml"
     file.write_text(text, encoding="utf-8")
     return read(str(file))

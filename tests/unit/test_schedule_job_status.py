@@ -1,4 +1,4 @@
-"""What users are told of a job: seconds, where the server counts in microseconds."""
+"""The status of a job that users get: in seconds, although the server counts in microseconds."""
 
 from __future__ import annotations
 

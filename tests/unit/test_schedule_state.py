@@ -1,4 +1,4 @@
-"""What a process that serves a schedule keeps in mind, where no server is needed to see it."""
+"""The state of a process that serves a schedule, as far as no server is needed to see it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_request_names_what_may_fall_due_on_its_way(state: ScheduleState) -
 
 
 def test_a_run_that_is_granted_begins_at_once(state: ScheduleState) -> None:
-    """What the answer says is done before anything is waited for: the next tick may be hours away."""
+    """The instructions of the answer are carried out before anything is waited for: the next tick may be hours away."""
     turn = loop.turn(state)
     turn.send(None)  # asks for the time
     turn.send(0.5)

@@ -1,4 +1,4 @@
-"""What the scripts do at exact moments, which only virtual time reaches."""
+"""The scripts at exact moments, which only virtual time reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process knows about its waiters, and what it makes of messages: the rules of `_core/lock/server_queue.py`."""
+"""The state of a process about its waiters, and its handling of messages: the rules of `_core/lock/server_queue.py`."""
 
 from __future__ import annotations
 

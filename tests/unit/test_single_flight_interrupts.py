@@ -46,7 +46,7 @@ class Keeper:
         self.looks = list(looks)
         self.trace: list[Request[Any]] = []
         self.fails: dict[type, BaseException] = {}
-        """What goes wrong with the first request of a kind."""
+        """The fault of the first request of a kind."""
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         try:
@@ -120,7 +120,7 @@ def test_a_look_that_ends_is_revoked_if_a_copy_of_it_may_still_come(lost: bool) 
 
 
 def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:
-    """Who was granted it is held, and interrupted before it learns whether it gets the failure."""
+    """A caller that was granted the load is held back, and interrupted before it learns whether it gets the failure."""
     coalescer = crowd_of(CoalescedWaiter())
 
     def granted_while_it_is_held() -> Granted:

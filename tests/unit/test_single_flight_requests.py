@@ -39,7 +39,7 @@ def test_a_value_with_tags_is_read_at_a_glance() -> None:
 
 
 def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
-    """What it asks for where the server says yes."""
+    """Return the requests if the server says yes."""
     trace, reply = list[Request[Any]](), None
     try:
         while True:

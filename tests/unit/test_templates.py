@@ -123,7 +123,7 @@ def test_wrong_arguments_are_a_type_error_as_always(stage: Stage) -> None:
     assert stage.script.trace == []
 
 
-# What can be decorated
+# Functions that can be decorated
 
 
 def test_generators_are_refused() -> None:
@@ -421,7 +421,7 @@ WRAPPERS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
     "once": lambda: (once(URL, "p:{sku}", keep=60), Priced().price, price),
     "aio once": lambda: (aio.once(URL, "p:{sku}", keep=60), Priced().aprice, aprice),
 }
-"""What keeps results under a key; a bound method and a function to wrap."""
+"""Decorators that store results under a key; a bound method and a function to wrap."""
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

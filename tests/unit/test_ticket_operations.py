@@ -240,7 +240,7 @@ def test_a_lock_that_is_not_held_gives_none(stage: Stage) -> None:
         Lock(URL, "x").ticket()
 
 
-# What goes wrong
+# Failures
 
 
 @pytest.mark.parametrize("fault", [CUT, DONE_AND_CUT], ids=str)

@@ -1,4 +1,4 @@
-"""What is told to others of a thread or task that waits."""
+"""The description of a waiting thread or task for other processes."""
 
 from __future__ import annotations
 
