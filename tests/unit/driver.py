@@ -30,6 +30,7 @@ from holdfast._core.requests import (
     Wait,
     WaitLocally,
 )
+from unit.node import Node
 from unit.server import KEYS, Server
 
 T = TypeVar("T")
@@ -48,6 +49,11 @@ def spec(
 ) -> Spec:
     timeout = min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
     return Spec(name="x", keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=timeout, replicas=replicas)
+
+
+def an_attempt(wanted: Spec) -> Attempt:
+    """An attempt with a node that registers its lease."""
+    return Attempt(wanted, node=Node())
 
 
 @dataclass(frozen=True)

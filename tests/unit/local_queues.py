@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Turn, Waiter
 from holdfast._core.lock.replies import BLOCK, Busy, Held
@@ -48,7 +49,7 @@ class House:
         self, *, until: float | None = None, closed: bool = False, late: bool = False, ttl: float = 30.0, **options: Any
     ) -> Attempt:
         wanted = spec(ttl=ttl)._replace(**options)
-        return Attempt(wanted, until=until, slot=Slot(closed=closed, late=late), local_queue=self.local_queue)
+        return Attempt(wanted, until=until, slot=Slot(closed=closed, late=late), local_queue=self.local_queue, node=self.node)
 
     def in_line(self, **options: Any) -> Attempt:
         """Somebody comes, and has to wait."""
@@ -70,11 +71,9 @@ class House:
         this.token = this.token or f"aaaaaaaaaaaa.{self.asked_of_the_server}" + "~" * (this.spec.linger > 0)
         now = self.node.now
         grant = Grant(this, first, now, now + this.spec.ttl, queued=queued, last=first + BLOCK - 1)
-        self.local_queue.note_grant(this, grant)
-        held_lease = HeldLease(grant)
-        self.node.renewing.watch(held_lease)
-        self.local_queue.note_lease(this, held_lease)
-        return held_lease
+        register_lease(this, grant)
+        assert this.held_lease is not None
+        return this.held_lease
 
     def holder(self, **options: Any) -> tuple[Attempt, HeldLease]:
         this = self.leader(**options)

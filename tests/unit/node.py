@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any, Self
 
+from holdfast._core.lock.owner import Reference
 from holdfast._core.lock.records import Attempt, HeldLease, Queue
 from holdfast._core.lock.renewal import Renewing
 from holdfast._core.lock.server_queue import Waiting
@@ -32,8 +34,27 @@ class Node:
     questioned: list[HeldLease] = field(default_factory=list)
     relabelled: list[str | None] = field(default_factory=list)
     """The labels that are to be told."""
+    reported: list[HeldLease] = field(default_factory=list)
+    """The leases whose owners were to be told of their loss."""
+    collected: list[Reference] = field(default_factory=list)
+    closing: bool = False
     servers: int = 1
     """How many are asked, a majority of which settles a question."""
+
+    @property
+    def keeper(self) -> Self:
+        return self
+
+    def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
+        self.renewing.watch(held_lease)
+        return []
+
+    def report(self, held_lease: HeldLease) -> None:
+        self.reported.append(held_lease)
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        action(*args)
+        return True
 
     def reachable(self, prefix: bytes) -> bool:
         return self.listens

@@ -33,6 +33,7 @@ from holdfast._core.requests import (
     WireError,
 )
 from holdfast.testing.keyspace import Keyspace, ReplyError
+from unit.node import Node
 
 T = TypeVar("T")
 
@@ -143,7 +144,8 @@ class Servers:
     # Actions of this process
 
     def attempt(self, *, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None) -> QuorumAttempt:
-        return QuorumAttempt(Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3)), server_set=self.server_set)
+        spec = Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3))
+        return QuorumAttempt(spec, server_set=self.server_set, node=Node())
 
     def acquire(self, wait: float | None = 0.0, attempt: QuorumAttempt | None = None) -> Grant | Busy:
         return self.run(acquired(attempt or self.attempt(), wait, acquire.ON_SEVERAL_SERVERS))
@@ -152,8 +154,8 @@ class Servers:
         """The lease, which is to be had at once."""
         grant = self.acquire(0.0, attempt)
         assert isinstance(grant, Grant)
-        assert isinstance(grant.whole, QuorumLease)
-        return grant.whole
+        assert isinstance(grant.held_lease, QuorumLease)
+        return grant.held_lease
 
     def release(self, quorum_lease: QuorumLease, attempt: QuorumAttempt | None = None) -> bool:
         quorum_lease.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,11 +24,18 @@ from unit.server import Server
 T = TypeVar("T")
 
 
+class Collected(list[Reference]):
+    """The references to owners that were collected."""
+
+    def append(self, reference: Reference) -> None:
+        reference.on_collected()
+
+
 class StageNode(Node):
     """Run the calls now that the keeper would make soon."""
 
     def __init__(self, script: Driver) -> None:
-        super().__init__(waiting=script.waiting, servers=0)
+        super().__init__(waiting=script.waiting, servers=0, collected=Collected())
         self._server = script.server
 
     def clock(self) -> float:
@@ -54,15 +61,18 @@ class Keeper:
     closing = False
 
     def __init__(self, script: Driver) -> None:
-        self.node = StageNode(script)
-        self.renewing: Renewing = self.node.renewing
+        self._node = StageNode(script)
+        self.renewing: Renewing = self._node.renewing
         self._local_queues: dict[bytes, LocalQueue] = {}
         self.foreign_locks = NoForeignLocks()
 
     def local_queue(self, _endpoint: Endpoint, spec: Spec) -> LocalQueue:
-        return self._local_queues.setdefault(spec.keys[0], LocalQueue(self.node, spec.prefix))
+        return self._local_queues.setdefault(spec.keys[0], LocalQueue(self._node, spec.prefix))
 
-    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
+    def node(self, _endpoint: Endpoint) -> StageNode:
+        return self._node
+
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         self.renewing.watch(held_lease)
 
     def label_of(self, _key: bytes) -> str | None:
@@ -70,14 +80,6 @@ class Keeper:
 
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         self.renewing.forget(held_lease.token)
-
-    def append(self, reference: Reference) -> None:
-        """Of the references to what was collected."""
-        reference.on_collected()
-
-    @property
-    def collected(self) -> Self:
-        return self
 
     def call(self, what: Callable[[], None]) -> None:
         what()

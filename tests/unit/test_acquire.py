@@ -11,7 +11,7 @@ from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, acquire
 from holdfast._core.lock.records import Attempt, Grant, milliseconds
 from holdfast._core.lock.replies import GRACE_S, Busy
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
-from unit.driver import OTHER, Driver, Fault, always, first, kind_of, some, spec
+from unit.driver import OTHER, Driver, Fault, always, an_attempt, first, kind_of, some, spec
 from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing
 from unit.server import Server
 
@@ -26,7 +26,7 @@ WIRE_FAULTS = [
 
 
 def attempted(scenario: Scenario) -> tuple[Driver, Attempt]:
-    return scenario.driver(), Attempt(scenario.spec)
+    return scenario.driver(), an_attempt(scenario.spec)
 
 
 def result_of(driver: Driver, attempt: Attempt, scenario: Scenario) -> Grant | Busy | BaseException:
@@ -149,13 +149,13 @@ def test_interrupted_twice(scenario: Scenario) -> None:
 
 def test_one_trip_when_free() -> None:
     driver = Driver(freed())
-    assert isinstance(driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER)), Grant)
+    assert isinstance(driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER)), Grant)
     assert scripts(driver) == ["acquire"]
 
 
 def test_one_trip_when_busy_and_not_patient() -> None:
     driver = Driver(held())
-    busy = driver.run(acquire(Attempt(spec()), 0.0, ON_ONE_SERVER))
+    busy = driver.run(acquire(an_attempt(spec()), 0.0, ON_ONE_SERVER))
     assert isinstance(busy, Busy)
     assert scripts(driver) == ["acquire"]
     assert driver.server.queue == []
@@ -173,7 +173,7 @@ def test_never_queued_with_wait_0(name: str) -> None:
 def test_two_scripts_for_a_hand_over() -> None:
     """Once refused, once queued; the hand-over itself costs the waiter no trip."""
     driver = Driver(held(), events=[holder_releases])
-    grant = driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
     assert isinstance(grant, Grant)
     assert grant.in_claim_window
     assert scripts(driver) == ["acquire", "acquire"]
@@ -181,7 +181,7 @@ def test_two_scripts_for_a_hand_over() -> None:
 
 def test_without_renewal_the_claim_is_made_a_full_lease() -> None:
     driver = Driver(held(), events=[holder_releases])
-    grant = driver.run(acquire(Attempt(spec(renew=False)), None, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec(renew=False)), None, ON_ONE_SERVER))
     assert isinstance(grant, Grant)
     assert not grant.in_claim_window
     assert driver.server.expires - driver.server.now == pytest.approx(30, abs=0.1)
@@ -190,7 +190,7 @@ def test_without_renewal_the_claim_is_made_a_full_lease() -> None:
 def test_busy_says_who_holds_it_even_if_the_queue_was_never_reached() -> None:
     """The first answer is not forgotten when the inbox does not open in time."""
     driver = Driver(held(), enlist_outcome=TimedOut())
-    busy = driver.run(acquire(Attempt(spec()), 1.0, ON_ONE_SERVER))
+    busy = driver.run(acquire(an_attempt(spec()), 1.0, ON_ONE_SERVER))
     assert isinstance(busy, Busy)
     assert busy.process == OTHER.split(".", 1)[0]
     assert busy.remaining == pytest.approx(20, abs=1.5)
@@ -198,14 +198,14 @@ def test_busy_says_who_holds_it_even_if_the_queue_was_never_reached() -> None:
 
 def test_max_hold_bounds_the_first_lease() -> None:
     driver = Driver(freed())
-    driver.run(acquire(Attempt(spec(max_hold=1.0)), None, ON_ONE_SERVER))
+    driver.run(acquire(an_attempt(spec(max_hold=1.0)), None, ON_ONE_SERVER))
     run = next(request for request in driver.trace if isinstance(request, Run))
     assert run.args[1] == milliseconds(1.0)
 
 
 def test_an_answer_is_waited_for_a_little_longer_than_the_lock() -> None:
     driver = Driver(freed())
-    driver.run(acquire(Attempt(spec()), 0.1, ON_ONE_SERVER))
+    driver.run(acquire(an_attempt(spec()), 0.1, ON_ONE_SERVER))
     run = next(request for request in driver.trace if isinstance(request, Run))
     assert run.timeout == pytest.approx(min(spec().timeout, 0.1 + GRACE_S))
 
@@ -213,7 +213,7 @@ def test_an_answer_is_waited_for_a_little_longer_than_the_lock() -> None:
 def test_it_was_taken_when_the_answer_came() -> None:
     driver = Driver(freed())
     driver.slow = {("acquire", 0): 5.0}
-    grant = driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
     assert isinstance(grant, Grant)
     assert grant.taken == driver.server.now
 
@@ -227,7 +227,7 @@ def test_a_hand_over_that_was_read_too_late_is_not_believed() -> None:
             server.now += 5.0
 
     driver = Driver(server, events=[holder_releases], before=slow_wake_up)
-    grant = driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
     assert isinstance(grant, Grant)
     check_grant(driver, grant)
 
@@ -247,7 +247,7 @@ def test_the_message_of_a_grant_that_was_learnt_by_asking_does_no_harm() -> None
     driver = Driver(
         server, failing=some(Fault(Unknown("cut"), applied=True), range(1, 2), "acquire"), before=released_meanwhile
     )
-    grant = driver.run(acquire(Attempt(spec(ttl=10.0)), None, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec(ttl=10.0)), None, ON_ONE_SERVER))
     assert isinstance(grant, Grant)
     assert [message for _, message in unread] == [f"1 {grant.attempt.token} {grant.fence}".encode()]
     server.published.extend(unread)
@@ -265,7 +265,7 @@ def test_a_claim_that_ended_while_it_was_confirmed_leaves_no_place() -> None:
             server.take("cccccccccccc.7", 60)
 
     driver = Driver(server, events=[holder_releases, nothing], before=stolen)
-    result = driver.run(acquire(Attempt(spec(renew=False)), 2.0, ON_ONE_SERVER))
+    result = driver.run(acquire(an_attempt(spec(renew=False)), 2.0, ON_ONE_SERVER))
     assert isinstance(result, Busy)
     assert driver.nothing_left()
 
@@ -273,7 +273,7 @@ def test_a_claim_that_ended_while_it_was_confirmed_leaves_no_place() -> None:
 def test_a_lost_first_answer_is_asked_for_again_with_the_same_token() -> None:
     for applied in (False, True):
         driver = Driver(freed(), failing=first(Fault(Unknown("cut"), applied), "acquire"))
-        grant = driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+        grant = driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
         assert isinstance(grant, Grant)
         assert [request.args[0] for request in driver.trace if isinstance(request, Run)] == [driver.tokens[0]] * 2
         check_grant(driver, grant)
@@ -283,14 +283,14 @@ def test_a_lost_first_answer_is_asked_for_again_with_the_same_token() -> None:
 def test_a_server_that_never_answers_is_given_up_after_three_tries() -> None:
     driver = Driver(freed(), failing=always(Fault(Unknown("cut")), "acquire", "release"))
     with pytest.raises(Unknown):
-        driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+        driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
     assert scripts(driver) == ["acquire"] * 3 + ["release"] * 2
 
 
 def test_no_connection_at_first_contact_is_an_error_at_once() -> None:
     driver = Driver(freed(), failing=always(Fault(NotSent("nobody there")), "acquire"))
     with pytest.raises(NotSent):
-        driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+        driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
     assert scripts(driver)[:2] == ["acquire", "release"]
 
 
@@ -298,13 +298,13 @@ def test_first_contact_overruns_the_wait_by_little() -> None:
     driver = Driver(freed(), failing=always(Fault(Unknown("cut")), "acquire", "release"))
     started = driver.server.now
     with pytest.raises(Unknown):
-        driver.run(acquire(Attempt(spec()), 0.5, ON_ONE_SERVER))
+        driver.run(acquire(an_attempt(spec()), 0.5, ON_ONE_SERVER))
     assert driver.server.now - started < 0.5 + 1.1
 
 
 def test_a_server_that_starts_is_waited_for() -> None:
     driver = Driver(Server(), failing=some(Fault(Refused("LOADING the dataset")), range(6), "acquire"))
-    assert isinstance(driver.run(acquire(Attempt(spec()), 5.0, ON_ONE_SERVER)), Grant)
+    assert isinstance(driver.run(acquire(an_attempt(spec()), 5.0, ON_ONE_SERVER)), Grant)
 
 
 @pytest.mark.parametrize(("wait", "seconds"), [(None, 40.0), (7.0, 7.0), (50.0, 50.0)])
@@ -314,7 +314,7 @@ def test_an_absence_is_ridden_out_while_queued(wait: float | None, seconds: floa
     driver = Driver(held(1000.0), failing=some(fault, range(1, 10**6), "acquire"))
     started = driver.server.now
     with pytest.raises(WireError):
-        driver.run(acquire(Attempt(spec(ttl=40.0)), wait, ON_ONE_SERVER))
+        driver.run(acquire(an_attempt(spec(ttl=40.0)), wait, ON_ONE_SERVER))
     assert seconds <= driver.server.now - started < seconds + 12
     assert driver.nothing_left()
 
@@ -323,7 +323,7 @@ def test_an_absence_that_ends_costs_only_time() -> None:
     server = held(1000.0)
     driver = Driver(server, events=[holder_releases])
     driver.failing = some(Fault(NotSent("away")), range(1, 10), "acquire")
-    grant = driver.run(acquire(Attempt(spec()), 60.0, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec()), 60.0, ON_ONE_SERVER))
     assert isinstance(grant, Grant)
     check_grant(driver, grant)
 
@@ -337,6 +337,6 @@ def test_an_inbox_that_reconnects_while_we_join_does_not_end_the_wait() -> None:
             driver.waiting.on_listening(driver.server.now, b"hf:")
 
     driver.before = reconnects
-    grant = driver.run(acquire(Attempt(spec()), None, ON_ONE_SERVER))
+    grant = driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
     assert isinstance(grant, Grant), "wait=None waits for ever"
     check_grant(driver, grant)

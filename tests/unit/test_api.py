@@ -17,6 +17,7 @@ from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_redlock import Redlock
 from holdfast._api.sync_semaphore import Semaphore
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Grant, HeldLease, margin
 from holdfast._core.lock.replies import NO_ANSWER, Busy
 from holdfast._core.quorum.votes import ServerSet, VoteRound
@@ -24,7 +25,7 @@ from holdfast._core.requests import Answer, NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from unit.driver import OTHER, Fault, always, first, never
 from unit.server import LOCK
-from unit.stage import Stage, stage
+from unit.stage import Process, Stage, stage
 
 __all__ = ["stage"]
 
@@ -121,9 +122,28 @@ def test_a_keeper_that_cannot_be_started_leaves_no_lock(stage: Stage, monkeypatc
     def no_thread(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(stage.process.keeper, "watch", no_thread)
+    monkeypatch.setattr(Process, "keeper", property(no_thread), raising=False)
     with pytest.raises(RuntimeError):
         Lock(URL, "x").acquire()
+    assert stage.scripts() == []
+
+
+def test_what_fails_while_the_lease_is_registered_leaves_no_lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalQueue, "note_grant", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Lock(URL, "x").acquire()
+    assert stage.script.nothing_left()
+    assert len(stage.process.keeper.renewing) == 0
+
+
+def test_a_lock_granted_while_holdfast_is_closed_is_given_back(stage: Stage) -> None:
+    lock = Lock(URL, "x")
+    stage.script.before = lambda _kind, _nth: setattr(stage.process.keeper.node(lock._endpoint), "closing", True)
+    with pytest.raises(ServerError, match="closed"):
+        lock.acquire()
     assert stage.script.nothing_left()
 
 

@@ -24,13 +24,14 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Answer, NewToken, NotSent, Now, Run, Sleep, Subscribe, Unknown, Unsubscribe
 from holdfast._lua import codes
 from unit.driver import OTHER, Driver, Fault, some, spec
+from unit.node import Node
 from unit.server import LOCK, Server
 
 ONE, TWO = (Elected(f"candidate {term}", term, "") for term in (1, 2))
 
 
 def candidacy() -> Candidacy:
-    return Candidacy(spec(), name="me", observers=LOCK + b":observers")
+    return Candidacy(spec(), node=Node(), name="me", observers=LOCK + b":observers")
 
 
 def test_a_candidate_whose_proclamation_came_too_late_does_not_lead() -> None:

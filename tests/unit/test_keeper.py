@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import LABELS_EVERY_S, PING_EVERY_S, RECORD_AFTER_S, RECORD_EVERY_S, Node
 from holdfast._core.lock.ports import Then
 from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, margin
-from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, register, renewal
+from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, renewal
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._net.endpoint import Endpoint
@@ -395,10 +396,10 @@ OTHER = (b"hf:{y}", b"hf:{y}:state", b"hf:{y}:queue")
 
 
 def taking(stage: Stage, *, linger: float = 0.0) -> tuple[LocalQueue, Attempt, Grant]:
-    """The server grants the lock to a leading attempt, whose lease is not made yet."""
+    """The server grants the lock to a leading attempt, whose lease is not registered yet."""
     wanted = spec()._replace(linger=linger)
     local_queue = stage.node.local_queue(wanted)
-    this = Attempt(wanted, TOKEN + "~" * (linger > 0), local_queue=local_queue)
+    this = Attempt(wanted, TOKEN + "~" * (linger > 0), local_queue=local_queue, node=stage.node)
     assert local_queue.enter(this) == AskServer()
     return local_queue, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
 
@@ -406,11 +407,9 @@ def taking(stage: Stage, *, linger: float = 0.0) -> tuple[LocalQueue, Attempt, G
 def lingering(stage: Stage) -> LocalQueue:
     local_queue, this, grant = taking(stage, linger=5.0)
     stage.node.waiting.on_listening(stage.now, b"hf:")
-    local_queue.note_grant(this, grant)
-    held_lease = HeldLease(grant)
-    stage.node.renewing.watch(held_lease)
-    local_queue.note_lease(this, held_lease)
-    assert local_queue.pass_on(this, held_lease, stage.now)
+    register_lease(this, grant)
+    assert this.held_lease is not None
+    assert local_queue.pass_on(this, this.held_lease, stage.now)
     return local_queue
 
 
@@ -424,15 +423,12 @@ def test_a_local_queue_is_one_for_all_who_want_the_lock_and_gone_with_them(stage
     assert last() is None
 
 
-@pytest.mark.parametrize("when", ["before it was taken", "before it was watched", "before the gate had it", "while held"])
+@pytest.mark.parametrize("when", ["before it was registered", "while held"])
 def test_somebody_outside_asks(stage: Stage, when: str) -> None:
     """However early the message is, it is not forgotten: or a lease might linger with somebody waiting for it."""
     local_queue, this, grant = taking(stage)
-    held_lease = HeldLease(grant)
     steps: dict[str, Callable[[], object]] = {
-        "before it was taken": lambda: local_queue.note_grant(this, grant),
-        "before it was watched": lambda: stage.node.renewing.watch(held_lease),
-        "before the gate had it": lambda: local_queue.note_lease(this, held_lease),
+        "before it was registered": lambda: register_lease(this, grant),
         "while held": lambda: None,
     }
     for name, step in steps.items():
@@ -467,9 +463,11 @@ def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:
 
 def test_what_lingers_is_given_back_in_time(stage: Stage) -> None:
     lingering(stage)
+    until = stage.now + 5
+    stage.now += RECORD_AFTER_S
     stage.turn()
-    assert stage.node.next_at() == stage.now + 5, "the next thing to do"
-    stage.now += 5
+    assert stage.node.next_at() == until, "the next thing to do"
+    stage.now = until
     assert "release" in stage.turn()
     stage.answer(1, to="release")
     stage.now += 1
@@ -532,6 +530,7 @@ def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
 def test_a_local_queue_that_is_looked_at_already_is_looked_at_in_time_again(stage: Stage) -> None:
     """It was taken again meanwhile, and lingers anew: the wake-up that was planned first may be past."""
     local_queue = lingering(stage)
+    stage.now += RECORD_AFTER_S
     stage.turn()
     stage.now += 4
     stage.wakes.clear()
@@ -556,7 +555,7 @@ def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage
     """At the first subscription and at every other one, and of all locks."""
     local_queue, this, grant = taking(stage)
     other = stage.node.local_queue(spec(keys=OTHER))
-    local_queue.note_grant(this, grant)
+    register_lease(this, grant)
     local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue))
     assert stage.turn() == ["SUBSCRIBE"]
     assert not local_queue.asked
@@ -570,7 +569,7 @@ def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage
 
 def test_nobody_is_taken_to_have_asked_while_the_inbox_cannot_be_opened(stage: Stage) -> None:
     local_queue, this, grant = taking(stage)
-    local_queue.note_grant(this, grant)
+    register_lease(this, grant)
     local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue))
     stage.turn()
     stage.answer(NotSent("away"))
@@ -596,10 +595,8 @@ def test_the_keeper_is_woken_in_time_for_what_was_handed_over(stage: Stage, opti
     ends: list[float] = []
     for wanted in (spec(), spec()._replace(**options)):
         stage.wakes.clear()
-        this = Attempt(wanted, f"p.{len(ends)}", may_be_on_server=True)
-        lease = HeldLease(Grant(this, 7 + len(ends), stage.now, stage.now + 1.978, in_claim_window=True))
-        with stage.mutex:
-            register(stage.node, lease, stage.now, hurry=False)
+        this = Attempt(wanted, f"p.{len(ends)}", may_be_on_server=True, node=stage.node)
+        register_lease(this, Grant(this, 7 + len(ends), stage.now, stage.now + 1.978, in_claim_window=True))
         ends.append(max(stage.wakes) - stage.now)
     assert ends[0] == pytest.approx(1.978 - CLAIM_LEFT_S)
     assert ends[1] <= 0.15

@@ -57,7 +57,7 @@ class Task:
         self.process = process
         self.answers = answers
         """The server answers at once."""
-        self.attempt = Attempt(spec()._replace(**options), slot=Slot(), local_queue=process.local_queue)
+        self.attempt = Attempt(spec()._replace(**options), slot=Slot(), local_queue=process.local_queue, node=process)
         self.operation = acquire(self.attempt, wait, ON_ONE_SERVER)
         self.sent: list[Run[Any]] = []
         self.result: object = None
@@ -126,11 +126,8 @@ class Task:
         return [kind_of(run) for run in self.sent]
 
     def has(self) -> HeldLease:
-        """Its lease is made."""
-        if self.grant.held_lease is None:
-            self.grant.held_lease = HeldLease(self.grant)
-            self.process.renewing.watch(self.grant.held_lease)
-            self.process.local_queue.note_lease(self.attempt, self.grant.held_lease)
+        """Its lease."""
+        assert self.grant.held_lease is not None
         return self.grant.held_lease
 
     def is_done(self) -> bool:
@@ -322,7 +319,7 @@ def test_of_a_server_that_says_nothing_one_is_told_within_a_second_after_the_wai
     """Asking, and taking that back, together."""
     began = process.server.now
     process.driver.failing = always(Fault(Unknown("no answer in time")), "acquire", "release")
-    attempt = Attempt(spec(ttl=1.0), slot=Slot(), local_queue=process.local_queue)
+    attempt = Attempt(spec(ttl=1.0), slot=Slot(), local_queue=process.local_queue, node=process)
     with pytest.raises(Unknown):
         process.driver.run(acquire(attempt, wait, ON_ONE_SERVER))
     assert process.server.now - began - wait < 0.9, "in a Cluster it takes a little longer to find out who is to be asked"
@@ -487,9 +484,11 @@ def test_who_does_not_wait_may_be_quicker_than_who_leads(process: Process) -> No
 
 
 def test_who_does_not_wait_takes_what_lingers(process: Process) -> None:
-    process.comes(linger=5.0).is_done()
+    first = process.comes(linger=5.0)
+    held_lease = first.has()
+    first.is_done()
     him = process.comes(0.0)
-    assert him.grant.held_lease is not None
+    assert him.has() is held_lease
     assert him.commands == []
 
 
@@ -598,7 +597,7 @@ def test_a_late_copy_does_not_take_again_what_was_found_lost(process: Process) -
     assert held_lease.lost
     assert isinstance(heir.asked, Wait), "he stands in line at the server"
     process.other_releases()
-    assert heir.looks().grant.held_lease is None
+    assert heir.looks().has() is not held_lease
     heir.is_done()
     process.server.perform(copy)
     assert process.server.present() == set()
@@ -616,5 +615,5 @@ def test_what_the_keeper_has_lost_meanwhile_is_asked_for_anew(process: Process) 
     answer = heir.arrives()
     held_lease.lose("its time ran out")
     heir.answers = True
-    assert heir.goes(answer).grant.held_lease is None
+    assert heir.goes(answer).has() is not held_lease
     assert process.server.current() == heir.attempt.token != held_lease.token

@@ -287,16 +287,12 @@ def test_each_grant_may_be_passed_on_as_often_as_the_first(house: House) -> None
         assert house.idle
 
 
-@pytest.mark.parametrize("how", ["queued", "asked early", "asked while the lease was made"])
+@pytest.mark.parametrize("how", ["queued", "asked early"])
 def test_those_outside_are_known_however_the_message_came(house: House, how: str) -> None:
     this = house.leader(max_passes=0)
     if how == "asked early":
         house.node.asked_early.add("aaaaaaaaaaaa.1")
     held_lease = house.taken(this, queued=how == "queued")
-    if how == "asked while the lease was made":
-        house.local_queue.asked = False
-        house.node.asked_early.add("aaaaaaaaaaaa.1")
-        house.local_queue.note_lease(this, held_lease)
     house.in_line(max_passes=0)
     assert house.pass_on(this, held_lease) is False
 

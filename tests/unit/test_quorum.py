@@ -179,11 +179,11 @@ def test_fences_rise_whoever_votes() -> None:
         servers.fates = of(AWAY, *away)
         grant = servers.acquire()
         assert isinstance(grant, Grant)
-        assert isinstance(grant.whole, QuorumLease)
+        assert isinstance(grant.held_lease, QuorumLease)
         fences.append(grant.fence)
         servers.now += 0.01
         servers.fates = lambda *_: None
-        assert servers.release(grant.whole)
+        assert servers.release(grant.held_lease)
     assert fences == sorted(set(fences))
 
 
@@ -644,10 +644,10 @@ def test_who_knows_a_listener_is_told_though_it_could_not_be_asked_any_more() ->
     servers.fates = lambda kind, nth, server: gone(kind, nth, server) if servers.now > 1002 else None
     grant = servers.acquire(5.0)
     assert isinstance(grant, Grant)
-    assert isinstance(grant.whole, QuorumLease)
-    assert sorted(grant.whole.node_leases) == [1, 2, 3, 4]
+    assert isinstance(grant.held_lease, QuorumLease)
+    assert sorted(grant.held_lease.node_leases) == [1, 2, 3, 4]
     assert servers.listener_ids()[0]
-    assert servers.release(grant.whole)
+    assert servers.release(grant.held_lease)
     assert servers.clean()
 
 

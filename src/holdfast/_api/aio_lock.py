@@ -74,10 +74,11 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         """
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         node = self._node
-        if node is None or node.keeper.closing:
+        if node is None or not self._is_direct or node.keeper.closing:
             driver, attempt = await self._prepared()
         else:
-            driver, attempt = self._driver(), Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=node)
+            queue, tally = self._local_queue, self._tally
+            driver, attempt = self._driver(), Attempt(self._spec, local_queue=queue, tally=tally, node=node, is_direct=True)
         try:
             asked = driver.begin(attempt, wait)
             if asked is not None:

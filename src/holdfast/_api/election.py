@@ -41,10 +41,11 @@ class BaseElectionLock(lock.BaseLock[L, Client]):
     def election_keys(self) -> ElectionKeys:
         return ElectionKeys(self._spec, side_key(self._spec.keys[0], b"observers"))
 
-    def _new_attempt(self, driver: Any) -> Attempt:  # noqa: ARG002
+    def _new_attempt(self, driver: Any) -> Attempt:
+        node = super()._new_attempt(driver).node
         ours = self.election
         observers = self.election_keys.observers
-        return Candidacy(self._spec, tally=self._tally, name=ours.candidate, value=ours.value, observers=observers)
+        return Candidacy(self._spec, tally=self._tally, node=node, name=ours.candidate, value=ours.value, observers=observers)
 
     def note_free(self, at: float) -> None:
         """Report that the key of the lock was gone on its server at local time ``at`` (seconds)."""

@@ -17,35 +17,24 @@ from holdfast._api.error_map import cause, server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
 from holdfast._core.lock.owner import Owner, Reference
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Tally
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Registrar, Tally
 from holdfast._core.requests import Run, WireError
 from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
 
 
-class Collected(Protocol):
-    """The references to the owners of leases that were garbage-collected."""
-
-    def append(self, reference: Reference, /) -> None:
-        """Have the keeper thread call ``on_collected`` of this reference, whose owner was collected."""
-
-
 class Watch(Protocol):
     """The methods of the keeper (background thread that renews leases) that a lease calls."""
 
-    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
-        """Renew this lease until `forget` is called. Pass ``hurry=False`` to let a sleeping keeper wake up later."""
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
+        """Renew this lease until `forget` is called, or compute anew when it is due for renewal."""
 
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Stop renewing this lease."""
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send a request until the server answers it, or until local time ``until`` in seconds."""
-
-    @property
-    def collected(self) -> Collected:
-        """The references to collected owners of leases. The keeper thread soon calls their ``on_collected``."""
 
 
 class Home(Protocol):
@@ -154,6 +143,8 @@ class LeaseCore(UserLease, Owner):
     """True once the owner was notified of the loss."""
     handed_over = False
     """True once a ticket was issued for this lease."""
+    held_lease: HeldLease
+    """The lease, which the operation has registered."""
     parts: tuple[tuple[Endpoint, HeldLease], ...]
     """The leases that the keeper renews for this lease, each with its server."""
     owner = 0
@@ -171,30 +162,19 @@ class LeaseCore(UserLease, Owner):
     ) -> None:
         self.attempt = attempt = grant.attempt
         node: Any = attempt.node
-        keeper = process.keeper if node is None or node.keeper.closing else node.keeper  # first of all, because it may fail
-        self.process, self.endpoint, self.driver, self.user_type = process, endpoint, driver, user_type
-        self.held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
+        held_lease: Any = grant.held_lease
+        self.process, self.endpoint, self.driver = process, endpoint, driver
+        self.user_type, self.held_lease = user_type, held_lease
         self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
         self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
         attempt.unclaimed = self  # Before any other object refers to this lease, so that an interrupt cannot drop it.
-        if grant.held_lease is None:
-            self.register(keeper, hurry=not grant.in_claim_window)
         # A core that is collected while `held_lease` has this reference (and nothing else has) was never released.
-        held_lease.owner = Reference(self, keeper.collected.append)
-        held_lease.owner.on_collected = functools.partial(
-            _dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self.parts
-        )
+        held_lease.owner = Reference(self, node.keeper.collected.append)
+        held_lease.owner.on_collected = functools.partial(_dropped, node, held_lease, attempt.local_queue, attempt.tally)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
             self.notice_loss()  # The lease was lost while no lease object existed that could be told.
-
-    def register(self, keeper: Watch, *, hurry: bool) -> None:
-        """Have the keeper renew the lease, and tell the local queue that the process holds the lock."""
-        for where, part in self.parts:
-            keeper.watch(where, part, hurry=hurry)
-        if self.attempt.local_queue is not None:
-            self.attempt.local_queue.note_lease(self.attempt, self.held_lease)
 
     def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
         """Return the lease on each of the servers that vote, with the server."""
@@ -475,19 +455,12 @@ class LeaseCore(UserLease, Owner):
         )
 
 
-def _dropped(
-    keeper: Watch,
-    held_lease: HeldLease,
-    local_queue: Queue | None,
-    tally: Tally | None,
-    parts: tuple[tuple[Endpoint, HeldLease], ...],
-) -> None:
+def _dropped(node: Registrar, held_lease: HeldLease, local_queue: Queue | None, tally: Tally | None) -> None:
     """Stop renewing a lease that was collected without a release, and warn about it."""
     if held_lease.over:
         return
     held_lease.end()
-    for where, part in parts:
-        keeper.forget(where, part)
+    node.forget(held_lease)
     if tally is not None and not held_lease.lost:
         tally.ended += 1
     if local_queue is not None:

@@ -11,8 +11,7 @@ from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.node import Node
-from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.records import Attempt, Grant, Registrar, Spec
 from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
 from holdfast._core.retry import retry_idempotent
@@ -143,8 +142,10 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._local_queue: LocalQueue | None = None
-        self._node: Node | None = None
-        """The keeper's state for the server, if `_core.lock.uncontended` can be used; None: it cannot."""
+        self._node: Registrar | None = None
+        """The part of the keeper that renews the leases of this lock; None before the first attempt."""
+        self._is_direct = False
+        """True if `_core.lock.uncontended` can be used."""
         self._tally = Tally()
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
@@ -296,7 +297,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
     def _new_attempt(self, driver: Any) -> Attempt:
         if self._keeper is None or self._keeper.closing or not driver.process.here:
             self._find_keeper(driver)
-        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node)
+        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node, is_direct=self._is_direct)
 
     def _find_keeper(self, driver: Any) -> None:
         """Look up the keeper of the process, and this lock's queue and tables in it."""
@@ -305,8 +306,8 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         # A subclass with another operation, as for a ticket, has nothing in common with the acquire of a free lock.
         alone = self._strategy is acquire.ON_ONE_SERVER and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
         plain = alone and spec.permits is None and not spec.replicas
-        direct = driver.is_direct and plain
-        self._node = keeper.node(self._endpoint) if direct else None
+        self._is_direct = driver.is_direct and plain
+        self._node = keeper.node(self._endpoint)
         if alone and spec.permits is None:
             keeper.foreign_locks.note(self._endpoint, spec)
         self._keeper = keeper
@@ -316,7 +317,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         left = None if wait is None or attempt.until is None else max(0.0, attempt.until - driver.process.clock())
         attempt.token, attempt.until, attempt.turn = "", None, None
         self._find_keeper(driver)
-        attempt.local_queue = self._local_queue
+        attempt.local_queue, attempt.node = self._local_queue, self._node
         return left
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:

@@ -167,8 +167,8 @@ class Part:
 class Whole:
     """One attempt to acquire all locks, and its result. It takes the place that an `Attempt` has for a single lock."""
 
-    node = None
-    """None, because only an operation can acquire several locks."""
+    is_direct = False
+    """False, because only an operation can acquire several locks."""
 
     def __init__(self, owner: int) -> None:
         self.owner = owner

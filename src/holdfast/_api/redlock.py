@@ -160,11 +160,14 @@ class BaseRedlock(lock_base.BaseLock[L, Client]):
         process = driver.process
         keeper = process.keeper
         if keeper is not self._keeper:
-            self._keeper, self._local_queue = keeper, keeper.quorum_queue(QuorumNodes, self._endpoint, self._spec)
+            nodes = keeper.quorum_nodes(QuorumNodes, self._endpoint)
+            with nodes.mutex:
+                self._keeper, self._node, self._local_queue = keeper, nodes, nodes.local_queue(self._spec)
         clock_estimate = fanouts_of(process, self._endpoint).clock_estimate
         return QuorumAttempt(
             self._spec,
             local_queue=self._local_queue,
+            node=self._node,
             since=clock(),
             server_set=self._server_set,
             clock_estimate=clock_estimate,

@@ -72,10 +72,11 @@ class BaseSyncLock(lock.BaseLock[L, SyncClient]):
         """
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         node = self._node
-        if node is None or node.keeper.closing:
+        if node is None or not self._is_direct or node.keeper.closing:
             driver, attempt = self._prepared()
         else:
-            driver, attempt = self._driver(), Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=node)
+            queue, tally = self._local_queue, self._tally
+            driver, attempt = self._driver(), Attempt(self._spec, local_queue=queue, tally=tally, node=node, is_direct=True)
         try:
             result = self._take(driver, attempt, wait)
             if isinstance(result, Busy):
@@ -204,7 +205,7 @@ class BaseSyncLock(lock.BaseLock[L, SyncClient]):
 
     def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
         result: Grant | Busy | None = self._at_once(attempt) if self._spec.linger else None
-        if result is None and attempt.node is not None:
+        if result is None and attempt.is_direct:
             result = driver.acquire(attempt, wait)
         if result is None:
             driver, result = self._operate(driver, attempt, wait)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.lock.acquire import Strategy, again, key_conflict, start_over, take
-from holdfast._core.lock.records import Attempt, Grant, Spec, Tally, Waiter, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, Registrar, Spec, Tally, Waiter, margin, milliseconds
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import (
@@ -135,8 +135,9 @@ class Candidacy(Attempt):
         observers: bytes,
         slot: Slot | None = None,
         tally: Tally | None = None,
+        node: Registrar | None = None,
     ) -> None:
-        super().__init__(spec, slot=slot, tally=tally)
+        super().__init__(spec, slot=slot, tally=tally, node=node)
         self.name = name
         self.value = value
         self.observers = observers

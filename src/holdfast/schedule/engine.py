@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from holdfast._api.lease import Home, core_of
+from holdfast._api.lease import core_of
 from holdfast._core.schedule.job import Changed
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Log, Redefine, ServedJob, Start, Todo
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._log import logger
+from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.process import Process
 from holdfast.schedule.command import JobFailed
 from holdfast.schedule.definition import read
 from holdfast.schedule.run import Cancelled, Run, RunCore, enter
@@ -38,8 +40,8 @@ class Engine:
 
     def __init__(self, state: ScheduleState, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
         self.state = state
-        self.home: tuple[Home, object] | None = None
-        """The `Home`, which renews this process's leases, and the server of the schedule; None before the first request."""
+        self.home: tuple[Process, Endpoint] | None = None
+        """The registry of this process, and the server of the schedule; None before the first request."""
         self._functions = functions
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
@@ -115,7 +117,8 @@ class Engine:
             if active_run in self._runs:
                 self._tell(active_run, f"its lease is lost: {run.lease.why}")
 
-        lease = RunCore(*self.home, active_run, lost).user_lease()
+        process, endpoint = self.home
+        lease = RunCore(process, endpoint, process.keeper.node(endpoint), active_run, lost).user_lease()
         run = Run(
             active_run.job.name,
             active_run.scheduled / 1e6,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast._api.lease import BaseLease, Home, LeaseCore
+from holdfast._core.lock.acquire import register_lease
+from holdfast._core.lock.records import Registrar
 from holdfast._core.schedule.records import ActiveRun
 from holdfast._runtime.flag import Flag
 from holdfast.errors import HoldfastError
@@ -40,10 +42,14 @@ class RunLease(BaseLease):
 class RunCore(LeaseCore):
     """The state of a `RunLease` that the schedule uses and users do not see."""
 
-    def __init__(self, process: Home, endpoint: object, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, process: Home, endpoint: object, node: Registrar, active_run: ActiveRun, on_lost: Callable[[], None]
+    ) -> None:
         self._event = Flag()
         self._tell = on_lost
-        super().__init__(process, endpoint, active_run.grant, user_type=RunLease)
+        grant = active_run.grant
+        grant.attempt.node = node
+        super().__init__(process, endpoint, register_lease(grant.attempt, grant), user_type=RunLease)
 
     def lost_event(self) -> threading.Event:
         """Return the event that is set when the lease is lost."""

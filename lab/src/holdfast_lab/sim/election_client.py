@@ -62,7 +62,8 @@ class Candidate(lock_client.Lock):
 
     def _attempt(self, slot: Slot) -> Attempt:
         value = f"v{self.worker.acquisitions}"
-        return Candidacy(self.spec, slot=slot, name=self.name, value=value, observers=self.election.election_keys.observers)
+        node, observers = self.worker.process.node, self.election.election_keys.observers
+        return Candidacy(self.spec, slot=slot, node=node, name=self.name, value=value, observers=observers)
 
     def _lease(self, grant: Grant) -> Term:
         return Term(self.worker, grant)

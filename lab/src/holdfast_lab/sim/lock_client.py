@@ -43,16 +43,17 @@ class Lease(LeaseCore):
         self._acquisition = worker.acquisition
         self._sim = process
         held_lease = grant.held_lease
-        self.lease = self._world.lease(held_lease.token if held_lease else grant.attempt.token, self._acquisition)
+        assert held_lease is not None
+        self.lease = self._world.lease(held_lease.token, self._acquisition)
         self._within = grant.attempt.spec.progress_within or INFINITY
         self._ends = INFINITY if grant.attempt.spec.max_hold is None else grant.taken + grant.attempt.spec.max_hold
         self.checked_in = grant.taken
-        process.leases[self] = deadline = self._good_until(held_lease or HeldLease(grant))
+        process.leases[self] = deadline = self._good_until(held_lease)
         self._key = grant.attempt.spec.key
-        if held_lease is not None and held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
+        if held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
             self._world.rare["rare handed on to other options"] += 1
         # A lease that was handed on must not be lost. One that is new may be, if its reply was late: then its loss follows.
-        lost = held_lease.lost if held_lease is not None and held_lease is not grant.attempt.held_lease else ""
+        lost = held_lease.lost if held_lease is not grant.attempt.held_lease else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, endpoint, grant)
 
@@ -147,7 +148,7 @@ class Lock:
         slot = Slot(worker)
         attempt = slot.attempt = self._attempt(slot)
         try:
-            result: Grant | Busy | None = await self._lead(attempt, wait) if attempt.node is not None else None
+            result: Grant | Busy | None = await self._lead(attempt, wait) if attempt.is_direct else None
             if result is None and not (attempt.led or attempt.entered) and self.local_queue is not None:
                 result = self.local_queue.retake(attempt)
             result = result or await self._take(attempt, wait)
@@ -220,7 +221,7 @@ class Lock:
 
     def _attempt(self, slot: Slot) -> Attempt:
         plain = self.spec.permits is None and self._is_direct
-        return Attempt(self.spec, slot=slot, local_queue=self.local_queue, node=self.worker.process.node if plain else None)
+        return Attempt(self.spec, slot=slot, local_queue=self.local_queue, node=self.worker.process.node, is_direct=plain)
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         return acquire(attempt, wait, self._strategy)
@@ -293,7 +294,7 @@ class Lock:
     async def _give_back(self, lease: Lease) -> None:
         """Release the lease, as the public API does."""
         attempt = lease.attempt
-        done = attempt.node is not None and not lease.is_over() and await self._leave(lease)
+        done = attempt.is_direct and not lease.is_over() and await self._leave(lease)
         if not done and (done is None or not lease.hand_on()):
             await lease.release_on_server()
 

@@ -84,6 +84,7 @@ class Redlock(Lock):
             self.spec,
             slot=slot,
             local_queue=self.local_queue,
+            node=process.quorum_nodes(),
             since=process.clock(),
             server_set=server_group.server_set,
             clock_estimate=clock_estimate,

@@ -33,7 +33,7 @@ class Lease(RunCore):
         self._active_run = active_run
         self._service = service
         service.process.leases[self] = active_run.grant.deadline
-        super().__init__(service.process, NOWHERE, active_run, on_lost)
+        super().__init__(service.process, NOWHERE, service.process.node, active_run, on_lost)
 
     def tell(self) -> None:
         """Record the deadline of the lease in the history if the deadline has changed."""

@@ -102,7 +102,7 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
         slip.asked.append(process.world.now)
         lock._note("ask", until=process.world.now)  # noqa: SLF001
         slot = Slot(worker)
-        attempt = slot.attempt = Attempt(lock.spec, slot=slot)
+        attempt = slot.attempt = Attempt(lock.spec, slot=slot, node=process.node)
         try:
             found = await ticket_operations.redeem(attempt, slip.told.token, slip.told.ends)
             if isinstance(found, Void):

@@ -23,8 +23,8 @@ from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.owner import Reference
-from holdfast._core.lock.ports import Wait
-from holdfast._core.lock.records import Held, HeldLease, Waiter
+from holdfast._core.lock.ports import Held, Wait
+from holdfast._core.lock.records import HeldLease, Waiter
 from holdfast._core.lock.renewal import register
 from holdfast._core.names import PREFIX
 from holdfast._core.quorum.nodes import QuorumNodes
@@ -406,7 +406,7 @@ class Process:
     def _node(self, endpoint: Endpoint) -> Node:
         return self.node_on(self.world.servers[endpoint.port]) if endpoint.port else self.node
 
-    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:  # noqa: ARG002 - no hurry here
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         for lost in register(self._node(endpoint), held_lease, self.clock()):
             self.report(lost)
 
@@ -443,13 +443,17 @@ class Process:
             local_queue = self._local_queues[spec.keys[0]] = self.node.local_queue(spec)
         return local_queue
 
-    def quorum_queue(self, spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock that all servers vote on."""
+    def quorum_nodes(self) -> QuorumNodes:
+        """Return the state that the keeper (background thread) has for all servers, which vote together."""
         if self._board is None:
             self._board = QuorumNodes(tuple(self.node_on(server) for server in self.world.servers))
+        return self._board
+
+    def quorum_queue(self, spec: Spec) -> LocalQueue:
+        """Return the local queue of a lock that all servers vote on."""
         local_queue = self._local_queues.get(spec.keys[0])
         if local_queue is None:
-            local_queue = self._local_queues[spec.keys[0]] = self._board.local_queue(spec)
+            local_queue = self._local_queues[spec.keys[0]] = self.quorum_nodes().local_queue(spec)
         return local_queue
 
     def local_queues(self) -> list[LocalQueue]:

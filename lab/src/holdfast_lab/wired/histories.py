@@ -32,6 +32,7 @@ from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire as quorum_acquire
+from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet
 from holdfast._core.requests import Command, ConfigMismatch, TooFew, WireError
 from holdfast._net.client_adapter import AioClientCalls, ClientCalls
@@ -171,7 +172,7 @@ class _Threads:
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
         """Acquire the lock as the public API does: by an operation only if it is not free."""
-        grant = self.driver.acquire(attempt, wait) if attempt.node is not None else None
+        grant = self.driver.acquire(attempt, wait) if attempt.is_direct else None
         return self.driver.run(operation()) if grant is None else grant
 
     async def release(self, lease: Lease, *, tidy: bool) -> None:
@@ -534,9 +535,8 @@ class History:
         taken: list[Lease] = []
         slot = face.slot()
         if not self.several:
-            attempt = Attempt(
-                spec, slot=slot, node=(face.driver.is_direct and self.process.keeper.node(self.endpoints[0])) or None
-            )
+            node = self.process.keeper.node(self.endpoints[0])
+            attempt = Attempt(spec, slot=slot, node=node, is_direct=face.driver.is_direct)
             operation = partial(acquire, attempt, wait, ON_ONE_SERVER)
         else:
             attempt = voted = self._voted(spec, slot)
@@ -560,6 +560,7 @@ class History:
         return QuorumAttempt(
             spec,
             slot=slot,
+            node=self.process.keeper.quorum_nodes(QuorumNodes, self.endpoints),
             since=self.process.clock(),
             server_set=self.server_set,
             clock_estimate=self.clock_estimate,

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.node import Node
 from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, Spec, Turn, Waiter, margin, scripts
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
@@ -85,8 +84,9 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> G
 
     ``wait``: None: without limit; 0: try once, without waiting. ``strategy``: functions that ask the server or servers. Raises
     WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds other data; a
-    strategy may raise further errors. Unless a Grant is returned, everything that the attempt left in this process and on the
-    server is removed, even after a cancellation.
+    strategy may raise further errors. The lease of the returned Grant is registered: the keeper (background thread) renews it.
+    Unless a Grant is returned, everything that the attempt left in this process and on the server is removed, even after a
+    cancellation.
     """
     try:
         if attempt.led:  # `_core.lock.uncontended` has given it the turn, and has usually asked the server
@@ -130,9 +130,9 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
     Release the lock if it was acquired.
     """
     _unregister(attempt)
-    local_queue = attempt.local_queue
-    if local_queue is None:
+    if attempt.local_queue is None:
         return await strategy.give_up(attempt)
+    local_queue = local_queue_of(attempt)
     try:
         place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
         # The next waiter of this process inherits the place first. If there is none, no later one may inherit it either.
@@ -144,14 +144,36 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
         local_queue.withdraw(attempt)  # even if nothing can be awaited any more: the next waiter depends on it
 
 
+def register_lease(attempt: Attempt, grant: Grant) -> Grant:
+    """Create the lease of a grant, have the keeper (background thread) renew it, and tell the local queue. Return the grant.
+
+    `_core.lock.uncontended.took` does the same for its grants. After an exception, `abandon` finds what was done. Raises
+    NotSent, with nothing registered, if the keeper was told to stop meanwhile.
+    """
+    node = attempt.node
+    assert node is not None
+    if node.keeper.closing:
+        raise NotSent("holdfast was closed")
+    # An interrupt may come between any two of these steps: `abandon` finds the lease in the attempt, whatever else was done.
+    attempt.held_lease = grant.held_lease = held_lease = grant.held_lease or HeldLease(grant)
+    with node.mutex:
+        # If max_hold or progress_within ends the lease before its claim window, the keeper must be awake for that.
+        hurry = not grant.in_claim_window or held_lease.good_until < held_lease.deadline
+        outdated = node.register(held_lease, grant.taken, hurry=hurry)
+        if attempt.local_queue is not None:
+            local_queue_of(attempt).note_grant(attempt, grant)
+    for lost in outdated:
+        node.keeper.safely(node.keeper.report, lost)
+    return grant
+
+
 def _unregister(attempt: Attempt) -> None:
-    """Stop renewing the lease that `_core.lock.uncontended` has registered, unless the local queue knows the lease already."""
+    """Stop renewing the lease that was registered for this attempt, unless the local queue knows the lease already."""
     held_lease, node = attempt.held_lease, attempt.node
     if held_lease is not None and (attempt.local_queue is None or not attempt.local_queue.has_lease(attempt)):
-        assert isinstance(node, Node)
+        assert node is not None
         held_lease.end()
-        with node.mutex:
-            node.renewing.forget(held_lease.token)
+        node.forget(held_lease)
 
 
 def local_queue_of(attempt: Attempt) -> LocalQueue:
@@ -221,7 +243,8 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
     once, without waiting.
     """
     if attempt.local_queue is None:
-        return await acknowledged(await strategy.take(attempt, at_once, now, None))
+        result = await acknowledged(await strategy.take(attempt, at_once, now, None))
+        return register_lease(attempt, result) if isinstance(result, Grant) else result
     local_queue, place = local_queue_of(attempt), turn.place
     # Not before the inbox is subscribed: with the server away, the attempt would wait for that instead of failing at once.
     if place is None and local_queue.crowded and local_queue.reachable and not (at_once or attempt.maybe_in_flight):
@@ -235,10 +258,9 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
         raise
     result = await acknowledged(result)
     if isinstance(result, Grant):
-        local_queue.note_grant(attempt, result)
-    else:
-        local_queue.last_reply, local_queue.trouble = result, None
-        local_queue.on_released(attempt)
+        return register_lease(attempt, result)
+    local_queue.last_reply, local_queue.trouble = result, None
+    local_queue.on_released(attempt)
     return result
 
 
@@ -377,7 +399,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             await _introduce(attempt)
             outcome = await Wait(waiter, answer, until)
     finally:
-        if attempt.local_queue is None or not attempt.local_queue.pass_place_on(attempt, waiter):
+        if attempt.local_queue is None or not local_queue_of(attempt).pass_place_on(attempt, waiter):
             await _leave(attempt, waiter)
     match outcome:
         case Granted(fence, deadline, claim):

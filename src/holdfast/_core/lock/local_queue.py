@@ -323,23 +323,18 @@ class LocalQueue:
             self.held_lease, self.asked = None, False
             return AskServer()
 
-    def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Note that this process holds ``held_lease``, which was created from the grant of ``attempt``.
+    def note_grant(self, attempt: Attempt, grant: Grant) -> None:
+        """Note the lease that the server has granted to the attempt that asked for it. The caller holds the mutex.
 
         Do nothing if the attempt does not have the turn any more.
         """
         if self.turn_of is attempt:
-            with self.mutex:
-                self.held_lease, self.asked = held_lease, self.asked or self.node.asked_for(held_lease.token)
-
-    def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note the server's grant of the lock to the attempt that asked for it: its fences and its time."""
-        with self.mutex:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
             # Waiters behind this attempt in the server's queue have notified an earlier holder, and must not be starved. A
             # notification that arrived before the grant may be for this attempt.
-            self.crowded = grant.queued or self.node.asked_for(attempt.token)
+            self.crowded = self.node.asked_for(attempt.token) or grant.queued
             self.asked |= self.crowded
+            self.held_lease = grant.held_lease
 
     # Leaving the queue
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from holdfast._core.lock.acquire import local_queue_of, register_lease
 from holdfast._core.lock.records import Attempt, Grant, margin
 from holdfast._core.lock.replies import GRACE_S, Busy, read_list
 from holdfast._core.requests import Answer, NewToken, Now, Refused, Run, RunOn, Sleep, Unknown, WireError
@@ -55,7 +56,7 @@ class Part(Protocol):
         """Acquire this lock alone, within ``wait`` seconds (None: without limit; 0: one try)."""
 
     def hold(self, grant: Grant) -> None:
-        """Keep the lease of this grant, and have it renewed from now on."""
+        """Keep the registered lease of this grant."""
 
     @property
     def lost(self) -> bool:
@@ -201,20 +202,17 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
 
 
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
-    """Keep the leases of the locks that the script acquired, and have them renewed from now on.
+    """Register and keep the leases of the locks that the script acquired.
 
     Raises PartLost if one of the leases had expired when the reply arrived.
     """
     for number, part in enumerate(parts):
-        spec, local_queue = part.attempt.spec, part.attempt.local_queue
+        spec = part.attempt.spec
         deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
         if answer.came >= deadline:
             raise PartLost
         first, last = answer.value[2 * number : 2 * number + 2]
-        grant = Grant(part.attempt, first, answer.came, deadline, last=last)
-        if local_queue is not None:
-            local_queue.note_grant(part.attempt, grant)
-        part.hold(grant)
+        part.hold(register_lease(part.attempt, Grant(part.attempt, first, answer.came, deadline, last=last)))
 
 
 def _lead(attempts: Sequence[Attempt]) -> bool:
@@ -230,7 +228,7 @@ def _lead(attempts: Sequence[Attempt]) -> bool:
             return False
         for attempt in attempts:
             if attempt.local_queue is not None:
-                attempt.local_queue.enter(attempt)
+                local_queue_of(attempt).enter(attempt)
         return True
 
 

@@ -15,7 +15,7 @@ from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.ports import InboxAddress, Lines, NodeKeeper, PendingUndo, ReleaseListener
 from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec, Waiter, milliseconds
 from holdfast._core.lock.release import revocation
-from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, renewals
+from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, register, renewals
 from holdfast._core.lock.server_queue import SlotMoved, Waiting, refreshment
 from holdfast._core.names import channel, record_key
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, Subscriber, WireError
@@ -194,6 +194,16 @@ class Node:
             waiter.put(Down(SlotMoved("the lock's Cluster slot has moved to another server", self.address)))
             return False
         return self.waiting.register_waiter(waiter, now)
+
+    def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
+        """Renew a lease until `forget` is called, as `_core.lock.renewal.register` does. Any thread may call this method, with
+        the mutex held."""
+        return register(self, held_lease, now, hurry=hurry)
+
+    def forget(self, held_lease: HeldLease) -> None:
+        """Stop renewing a lease. Any thread may call this method."""
+        with self.mutex:
+            self.renewing.forget(held_lease.token)
 
     def close(self, error: WireError) -> None:
         """End the wait of all attempts on this server with ``error``, because this process stops.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.records import Attempt, Queue, Spec, scripts
 from holdfast._core.lock.renewal import LeaseKeeper
 from holdfast._core.lock.replies import Scripts
@@ -128,6 +129,16 @@ class QueuePort(Protocol):
 
         ``local_queue``: queue to notify; None: none. The caller holds the mutex.
         """
+
+
+class Held(Owner, Protocol):
+    """An object that exists as long as a lease is held, such as that of a load; the keeper notifies it of a loss."""
+
+    __slots__ = ()
+
+    @property
+    def held_lease(self) -> HeldLease:
+        """Return the lease under which this object is held."""
 
 
 class Line(Protocol):

@@ -162,6 +162,11 @@ class Spec(_Spec):
         return self.first_ttl - margin(self.first_ttl)
 
     @cached_property
+    def last_after(self) -> float:
+        """Return the seconds from a grant after which the server has ended the lease, unless it was renewed."""
+        return self.timeout + self.ttl + margin(self.ttl)
+
+    @cached_property
     def acquire_frame(self) -> Frame:
         """Return the request that acquires the lock if it is free, to be sent with a new token each time."""
         extra = (0, *self.guarded) if self.guard else self.terms
@@ -268,14 +273,7 @@ class Queue(Protocol):
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
 
-        Return None if no lease lingers, or the lease does not suit the attempt. The attempt then has to call `enter`.
-        """
-
-    def enter(self, attempt: Attempt) -> Turn | None:
-        """Give the turn to an attempt, or append the attempt to this queue.
-
-        Return a Grant if the attempt holds the lock now. Return AskServer if the attempt has to ask the server for the lock.
-        Return None if the attempt is queued: it is woken when it gets the turn.
+        Return None if no lease lingers, or the lease does not suit the attempt. The attempt then has to enter the queue.
         """
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
@@ -286,12 +284,6 @@ class Queue(Protocol):
 
     def has_lease(self, attempt: Attempt) -> bool:
         """Return True if this process holds the lock and ``attempt`` has the turn, so is its holder."""
-
-    def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note the server's grant of the lock to the attempt that asked for it: its fences and its time."""
-
-    def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Note that this process holds ``held_lease``, which was created from the grant of ``attempt``."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
         """Hand the lock on to the next waiter of this process, after its holder has released it.
@@ -318,13 +310,6 @@ class Queue(Protocol):
         """Remove an attempt that gives up, even if it has just got the lock.
 
         If the attempt had the turn, the next waiter gets the lock, or asks the server for it.
-        """
-
-    def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Move the server-queue position of an attempt that stops waiting to the next waiter of this process.
-
-        Return True if the next waiter has the position now, and waits on the server. Return False if there is no next waiter,
-        or the server no longer has the position.
         """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
@@ -356,6 +341,27 @@ class Queue(Protocol):
         """
 
 
+class Registrar(Protocol):
+    """The part of the keeper (background thread) that renews the leases of a lock.
+
+    For one server it is a `_core.lock.node.Node`, for several servers a `_core.quorum.nodes.QuorumNodes`.
+    """
+
+    @property
+    def keeper(self) -> Any:
+        """Return the keeper, which may be closing."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Return the mutex that protects the leases of this process."""
+
+    def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
+        """Renew a lease until `forget` is called; see `_core.lock.renewal.register`. The caller holds the mutex."""
+
+    def forget(self, held_lease: HeldLease) -> None:
+        """Stop renewing a lease."""
+
+
 class Attempt:
     """One try to acquire a lock, under a token of its own."""
 
@@ -366,6 +372,7 @@ class Attempt:
         "hasty",
         "held_lease",
         "held_since",
+        "is_direct",
         "led",
         "local_queue",
         "may_be_on_server",
@@ -395,8 +402,10 @@ class Attempt:
     """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
     turn: Turn | None
     """Turn that the attempt got in the local queue: a grant, an error or permission to ask the server; None: none yet."""
-    node: object
-    """The `Node` that renews the lease, for an attempt that may use `_core.lock.uncontended`; None: it may not."""
+    node: Registrar | None
+    """The part of the keeper that renews the lease; None for an attempt that acquires nothing, such as an undo."""
+    is_direct: bool
+    """True if the attempt may use `_core.lock.uncontended`. Its `node` is a `Node` then."""
     began: float
     """Monotonic time, in seconds, at which `_core.lock.uncontended` began this attempt."""
     led: bool
@@ -406,7 +415,7 @@ class Attempt:
     first: Answer[Any] | WireError | None
     """Outcome of its request, from which an operation goes on; None: there is none, or an operation has used it."""
     held_lease: HeldLease | None
-    """Lease that `_core.lock.uncontended` has registered for this attempt; an interrupted attempt removes it again."""
+    """Lease that was registered for this attempt, once the server has granted it; an interrupted attempt removes it again."""
     held_since: float | None
     """Monotonic time, in seconds, of the acquisition; None before, and once the time for which the lock was held is counted."""
     unclaimed: Any
@@ -426,9 +435,10 @@ class Attempt:
         slot: Slot | None = None,
         local_queue: Queue | None = None,
         tally: Tally | None = None,
-        node: object = None,
+        node: Registrar | None = None,
+        is_direct: bool = False,
     ) -> None:
-        self.spec, self.token, self.tally, self.node = spec, token, tally, node
+        self.spec, self.token, self.tally, self.node, self.is_direct = spec, token, tally, node, is_direct
         self.may_be_on_server, self.maybe_in_flight = may_be_on_server, maybe_in_flight
         self.until, self.slot, self.local_queue = until, slot, local_queue
         self.began = 0.0
@@ -539,7 +549,6 @@ class Grant(Struct):
         "queued",
         "last",
         "held_lease",
-        "whole",
     )
 
     in_claim_window: bool
@@ -549,10 +558,8 @@ class Grant(Struct):
     last: int
     """Last of the fences that the server reserved with this grant."""
     held_lease: HeldLease | None
-    """Lease that was registered with this grant, or that another attempt of this process acquired and handed on; None: none
-    was registered yet."""
-    whole: HeldLease | None
-    """Lease that consists of the votes of several servers; None: the lock is on one server."""
+    """Lease of this grant, or lease that another attempt of this process acquired and handed on; None: it is not created
+    yet."""
 
     def __init__(
         self,
@@ -568,7 +575,7 @@ class Grant(Struct):
     ) -> None:
         self.attempt, self.fence, self.taken, self.deadline = attempt, fence, taken, deadline
         self.in_claim_window, self.queued, self.last = in_claim_window, queued, last
-        self.held_lease, self.whole = held_lease, None
+        self.held_lease = held_lease
 
 
 class AskServer(Struct):
@@ -669,10 +676,10 @@ class HeldLease:
             if grant.in_claim_window:
                 after = min(after, CLAIM_AFTER_S + 1 / spec.renew_grid)
             self.renew_at = int((grant.taken + after) * spec.renew_grid) / spec.renew_grid  # as `due_at`
-        self.local_queue, self.owner, self.over = None, nobody, False
-        self.hint = self.lost = ""
-        self.question_at, self.questioned_at, self.latest = INFINITY, -INFINITY, -INFINITY
-        self.may_extend(grant.taken, max(spec.ttl, grant.deadline - grant.taken))
+        self.local_queue, self.owner, self.over, self.hint, self.lost = None, nobody, False, "", ""
+        self.question_at, self.questioned_at, self.latest = INFINITY, -INFINITY, grant.taken + spec.last_after
+        if grant.in_claim_window:
+            self.may_extend(grant.taken, grant.deadline - grant.taken)
 
     def remaining(self, now: float) -> float:
         """Return the seconds for which the holder may still rely on the lease; 0 if the lease has ended."""
@@ -786,13 +793,3 @@ class HeldLease:
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
             self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
-
-
-class Held(Owner, Protocol):
-    """An object that exists as long as a lease is held, such as a lock's lease object; the keeper notifies it of a loss."""
-
-    __slots__ = ()
-
-    @property
-    def held_lease(self) -> HeldLease:
-        """Return the lease under which this object is held."""

@@ -141,8 +141,8 @@ class Registry(Protocol):
 def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
-    Return the older leases that the new one proves to be lost, to be reported without the mutex. ``hurry``: False for a lease
-    that was just handed over: waking the keeper now would delay its holder, and the keeper wakes in time by itself.
+    Return the older leases that it proves to be lost, to be reported without the mutex. ``hurry``: False for a lease that was
+    just handed over: waking the keeper now would delay its holder, and the keeper wakes in time by itself.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)
@@ -151,9 +151,7 @@ def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool =
     if held_lease.label is not None or node.labels:
         node.want_label(now, spec, held_lease.label)
     outdated = renewing.outdated_by(held_lease) if spec.permits or spec.keys[0] in renewing.holders else []
-    at = renewing.watch(held_lease)
-    if not hurry and held_lease.good_until == held_lease.deadline:  # not if max_hold or progress_within ends it before
-        at = max(at, held_lease.deadline - CLAIM_LEFT_S)
+    at = max(renewing.watch(held_lease), 0.0 if hurry else held_lease.deadline - CLAIM_LEFT_S)
     if at < keeper.wake_at or keeper.collected or not keeper.looks:
         keeper.attend(at)
     return outdated

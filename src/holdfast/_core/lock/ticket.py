@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast._core.lock.acquire import KeyConflict, key_conflict
+from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon, key_conflict, register_lease
 from holdfast._core.lock.records import Attempt, Grant, Spec, margin, milliseconds
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
@@ -104,9 +104,9 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
-    Return a Grant, or Void if the ticket is expired or used. Raises WireError if the server is unreachable, KeyConflict if a
-    key of the lock holds other data. Unless a Grant is returned, this process does not hold the lock. If the server has not
-    received the request, the ticket can still be used; otherwise the lock is released.
+    Return a Grant, whose lease is registered, or Void if the ticket is expired or used. Raises WireError if the server is
+    unreachable, KeyConflict if a key of the lock holds other data. Unless a Grant is returned, this process does not hold the
+    lock. If the server has not received the request, the ticket can still be used; otherwise the lock is released.
     """
     spec = attempt.spec
     try:
@@ -120,11 +120,11 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
             await give_up(attempt)
             return Void("late")
         grant = await acknowledged(Grant(attempt, found.fence, answer.came, deadline, last=found.last))
+        assert isinstance(grant, Grant)
+        return register_lease(attempt, grant)
     except BaseException:
-        await give_up(attempt)
+        await abandon(attempt, ON_ONE_SERVER)
         raise
-    assert isinstance(grant, Grant)
-    return grant
 
 
 async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:

@@ -110,10 +110,9 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
         return None
     attempt.maybe_in_flight = False
     grant = Grant(attempt, reply[1], came, deadline, last=reply[2])
-    grant.held_lease = held_lease = HeldLease(grant)
+    # An interrupt may come between any two of these steps: `abandon` finds the lease in the attempt, whatever else was done.
+    attempt.held_lease = grant.held_lease = held_lease = HeldLease(grant)
     with node.mutex:
-        # An interrupt may come between any two of these steps: `abandon` finds the lease here, whatever else was done.
-        attempt.held_lease = held_lease
         outdated = register(node, held_lease, came)
         early = bool(node.asked_early) and node.asked_for(attempt.token)  # by a message before the reply
         if queue is not None and queue.turn_of is attempt:

@@ -206,7 +206,7 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
         return None
     others = any(answer.value.others for answer in granted.values())
     grant = Grant(attempt, fences.fence, now, deadline, queued=others, last=fences.last)
-    quorum_lease = grant.whole = QuorumLease(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
+    quorum_lease = grant.held_lease = QuorumLease(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
     for number, name in enumerate(server_set.names):
         if attempt.voted[number]:  # it has granted, or has not replied yet
             end = granted[number].sent + length if number in granted else now + length

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
+from holdfast._core.lock.ports import NodeKeeper
 from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec
 from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.quorum.lease import QuorumLease
@@ -34,6 +35,26 @@ class QuorumNodes:
         if local_queue is None:
             local_queue = self._local_queues.setdefault(which, LocalQueue(self, spec.prefix))
         return local_queue
+
+    @property
+    def keeper(self) -> NodeKeeper:
+        return self.nodes[0].keeper
+
+    def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
+        """Renew each vote of a lease until `forget` is called, as `_core.lock.renewal.register` does.
+
+        The caller holds the mutex.
+        """
+        assert isinstance(held_lease, QuorumLease)
+        outdated: list[HeldLease] = []
+        for number, node_lease in held_lease.node_leases.items():
+            outdated += self.nodes[number].register(node_lease, now, hurry=hurry)
+        return outdated
+
+    def forget(self, held_lease: HeldLease) -> None:
+        """Stop renewing the votes of a lease."""
+        for node in self.nodes:
+            node.forget(held_lease)
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -106,8 +127,7 @@ class QuorumNodes:
         assert isinstance(held_lease, QuorumLease)
         held_lease.end()
         back = _Back(local_queue, min(self._majority, len(held_lease.node_leases)))
-        for node in self.nodes:
-            node.renewing.forget(held_lease.token)
+        self.forget(held_lease)
         for number in held_lease.servers():
             give = held_lease.giving_back_at(number, revoke=False, timeout=held_lease.spec.timeout)
             self.nodes[number].send_until_answered(give, held_lease.latest, back)

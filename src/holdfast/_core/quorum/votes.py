@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._core.lock.records import Attempt, Queue, Spec
+from holdfast._core.lock.records import Attempt, Queue, Registrar, Spec
 from holdfast._core.lock.replies import UNKNOWN, Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
 from holdfast._core.requests import Answer, ConfigMismatch, Conflict, Refused, Slot, WireError
@@ -80,8 +80,9 @@ class QuorumAttempt(Attempt):
         slot: Slot | None = None,
         local_queue: Queue | None = None,
         tally: LockTally | None = None,
+        node: Registrar | None = None,
     ) -> None:
-        super().__init__(spec, token, slot=slot, local_queue=local_queue, tally=tally)
+        super().__init__(spec, token, slot=slot, local_queue=local_queue, tally=tally, node=node)
         self.server_set = server_set
         self.clock_estimate = clock_estimate or ServerClockEstimate()
         self.listener_id = ""

@@ -330,7 +330,7 @@ class Driver(Runner):
         self.is_direct = type(self) is Driver and isinstance(self.stream, AioConnection)
 
     def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:
-        if attempt.node is None:
+        if not attempt.is_direct:
             return None
         now = self._clock()
         attempt.slot = AioSlot(self.loop, self._clock)
@@ -388,7 +388,7 @@ class Driver(Runner):
 
     async def release(self, attempt: Attempt, held_lease: HeldLease, lease: Any) -> bool | None:
         sent, token = self._clock(), held_lease.token
-        here = attempt.node is not None and asyncio.get_running_loop() is self.loop
+        here = attempt.is_direct and asyncio.get_running_loop() is self.loop
         frame = leave(attempt, held_lease, sent) if here else None
         if frame is None:
             return False

@@ -9,7 +9,8 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Held, HeldLease, Waiter
+    from holdfast._core.lock.ports import Held
+    from holdfast._core.lock.records import HeldLease, Waiter
     from holdfast._net.endpoint import Endpoint
     from holdfast._runtime.keeper.thread import Keeper
     from holdfast._runtime.process import Process

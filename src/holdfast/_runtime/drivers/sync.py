@@ -204,7 +204,7 @@ class Driver(Runner):
         return grant
 
     def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for asyncio
-        frame = leave(attempt, held_lease, self._clock()) if attempt.node is not None else None
+        frame = leave(attempt, held_lease, self._clock()) if attempt.is_direct else None
         if frame is None:
             return False
         sent, token = self._clock(), held_lease.token

@@ -88,14 +88,14 @@ class Keeper:
         self.selector.register(self._poke_out, selectors.EVENT_READ)
         self.thread = system.keep(self)
 
-    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Renew a lease until `forget` is called for it.
 
-        ``hurry``: as in `_core.lock.renewal.register`. If the grant of this lease shows that an older lease of this process is
+        If the grant of this lease shows that an older lease of this process is
         lost, the older lease's owner is notified before the method returns.
         """
         with self.mutex:
-            outdated = register(self._node(endpoint), held_lease, self.clock(), hurry=hurry)
+            outdated = register(self._node(endpoint), held_lease, self.clock())
         for lost in outdated:
             self.safely(self.report, lost)
 
@@ -136,8 +136,8 @@ class Keeper:
         with self.mutex:
             return self._node(endpoint).local_queue(spec)
 
-    def quorum_queue(self, kind: type[QuorumNodes], endpoints: tuple[Endpoint, ...], spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock over several servers, in which the threads and tasks of this process wait.
+    def quorum_nodes(self, kind: type[QuorumNodes], endpoints: tuple[Endpoint, ...]) -> QuorumNodes:
+        """Return the keeper's state for several servers that vote together.
 
         ``kind``: the class `QuorumNodes`. It is a parameter, so that processes that use a single server need not import it.
         """
@@ -147,7 +147,7 @@ class Keeper:
                 quorum_nodes = self._quorum_nodes.setdefault(
                     endpoints, kind(tuple(self._node(endpoint) for endpoint in endpoints))
                 )
-            return quorum_nodes.local_queue(spec)
+            return quorum_nodes
 
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Register a waiter for notifications from this server. Return True if the process is already subscribed there.
