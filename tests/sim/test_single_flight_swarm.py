@@ -17,6 +17,8 @@ from sim.searches import search
 HISTORIES = 250
 MANY = 50_000
 LONG = {"flight-late", "flight-drop", "flight-tag"}
+SLOW = {"flight-put", "flight-puts"}
+"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,6 +79,12 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in FLIGHT_SCENARIOS])
 def test_every_schedule(name: str) -> None:
+    assert search(FLIGHT_SCENARIOS[name], SLOW).ended > 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_every_schedule_of_slow_scenarios(name: str) -> None:
     assert search(FLIGHT_SCENARIOS[name]).ended > 1
 
 

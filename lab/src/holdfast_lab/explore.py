@@ -52,6 +52,7 @@ class Report:
     """The result of an exhaustive search: how much was searched, and which schedules violate a rule."""
 
     states: int = 0
+    """Number of different states that were stored: see `Stepwise.sparse`."""
     schedules: int = 0
     """Number of schedules that were run, each to the end of the scenario or to a state that an earlier run had reached."""
     ended: int = 0

@@ -53,7 +53,7 @@ class QuorumScenario(Scenario):
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
-        world.brisk, world.sparse = self.brisk, True
+        world.brisk = self.brisk
         for number in range(SERVERS):
             Server(world, f"s{number + 1}")
         server_group = ServerGroup(world, self.ttl)

@@ -68,11 +68,11 @@ class Stepwise(World):
 
         The search still chooses the order in which requests reach the server, and the faults.
         """
-        self.sparse = False
+        self.sparse = True
         """True if the search does not store states in which only one step is possible.
 
-        This saves memory, because there are many such states. A state with several possible steps follows soon after each
-        of them.
+        This saves time and memory, because there are many such states. A state with several possible steps follows soon after
+        each of them.
         """
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
