@@ -8,7 +8,7 @@
 --          {NO_CLAIM}                         the first was replaced before: a ticket that is used up; or the second was
 --                                             revoked: the request is a late copy of an abandoned one
 --          {LOST}                             the first lost the lock before its lease expired, or it was broken
---          {QUARANTINED, ms}                  the server may have lost the holder, and grants nothing for so long
+--          {QUARANTINED, ms}                  the server may have lost the holder, and grants nothing for ms
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/ticket.pml

@@ -4,7 +4,7 @@
 --          ms for which an expired value is accepted meanwhile; how early to load: thousandths of the last load's duration;
 --          maximum size of a value in bytes; treatment of an unreadable or longer value: 'void', it is replaced by a load, or
 --          'keep', it is an error
--- RETURNS  {1, value, ms}                  fresh, for so long
+-- RETURNS  {1, value, ms}                  fresh for another ms
 --          {STALE, value, ms}              stale, since -ms; another caller loads, or the caller asked not to
 --          {LEASED, fence, value, ms}      the caller has to load, for the full lease; the same again for the same token;
 --                                          value: the stored one, though not fresh, or ''
