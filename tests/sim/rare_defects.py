@@ -192,4 +192,20 @@ RARE = (
         "a giver whose request for a ticket got no reply believes in its lease, when no new connection can be opened",
         "ticket+crowded",
     ),
+    Mutation(
+        "moving-renewal-shortens",
+        "_lua/lock/migrating.lua",
+        "",
+        Instead("elseif redis.call('PTTL', lock) < ttl then", "else"),
+        "while a slot is moved, a late copy of a renewal shortens a lease that was renewed for longer",
+        "lock+moving",
+    ),
+    Mutation(
+        "moving-release-keeps-the-permits",
+        "_lua/permit/migrating.lua",
+        "",
+        Instead("redis.call('ZADD', holders, 0, token)", "redis.call('ZREM', holders, token)"),
+        "permits that are released while a slot is moved count as held for ever",
+        "permit+moving",
+    ),
 )

@@ -158,6 +158,14 @@ def refuse(world: World, rng: random.Random, lasts: float) -> None:
     server.refusing = text
 
 
+def move(world: World, server: Server, lasts: float) -> None:
+    """Move the Cluster slot of all keys to another server for ``lasts`` seconds. Until then, a request may use one key only."""
+    if not server.moving:
+        _told(world, "refused: the slot is moved", server.name, lasts, lambda: setattr(server, "moving", False))
+        server.moving = True
+        server.moves += 1
+
+
 def turn_away(world: World, process: Process, lasts: float) -> None:
     """Accept no new connection of a process for ``lasts`` seconds, as a server that has reached its ``maxclients``."""
     if not process.turned_away:

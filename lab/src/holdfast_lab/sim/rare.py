@@ -19,7 +19,7 @@ from holdfast._core.inspect.break_lock import BREAK_PERMITS
 from holdfast._core.lock.replies import RELEASE
 from holdfast._core.names import PREFIX, guard_key, lock_keys
 from holdfast._core.requests import Call, Run
-from holdfast_lab.sim.faults import mishaps, turn_away
+from holdfast_lab.sim.faults import mishaps, move, turn_away
 from holdfast_lab.sim.network import Push, Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH
@@ -652,6 +652,56 @@ class Crowded(Theme):
         return self._rng(seed).choice((0.03, 0.1, 0.2))
 
 
+class Moving(Theme):
+    """A theme in which the Cluster slot of all locks is moved to another server again and again.
+
+    Meanwhile, leases are renewed and released by scripts that use a single key, and everything else is refused. A late copy of
+    such a request arrives while the same move lasts: later, the earlier server would redirect it.
+    """
+
+    name = "moving"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare moved": 2000, "rare twice": 1000} for name in ("lock", "permit")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - by its own time
+        rng = self._rng(seed, "renewals")
+        profile.mishaps, profile.slow_share = 0.05, 0.0
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.by_hand = rng.choice((planned.by_hand, 0.3, 1.0, 2.0))
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, span = self._rng(seed), 10 ** self._rng(seed, "span").uniform(-1, 1)
+        (server,) = world.servers
+        for _ in range(6):
+            world.at(world.now + span * rng.random(), self._move, world, server, rng.choice((0.03, 0.3, 1.0)) * rng.random())
+        lost = mishaps(world, 0.05, ("lost-reply",))
+
+        def mishap(wire: Wire, call: Call) -> bool:
+            if not server.moving or rng.random() > 0.5:
+                return lost(wire, call)
+            world.at(world.now + rng.choice((0.001, 0.3)) * rng.random(), self._again, world, server, wire, call, server.moves)
+            return False
+
+        world.mishap = mishap
+
+    @staticmethod
+    def _move(world: World, server: Server, lasts: float) -> None:
+        if server.reachable and not server.moving:
+            move(world, server, lasts)
+            world.rare["rare moved"] += 1
+
+    @staticmethod
+    def _again(world: World, server: Server, wire: Wire, call: Call, moves: int) -> None:
+        if server.moving and server.moves == moves:
+            server.again(wire, call)
+            world.rare["rare twice"] += 1
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+
 class Voting(Theme):
     """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
 
@@ -754,8 +804,8 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Voting(), Polling(),
-        Foreign(), Closing(), Redirecting(),
+        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Moving(), Voting(),
+        Polling(), Foreign(), Closing(), Redirecting(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

@@ -7,8 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from holdfast._core import permit
 from holdfast._core.lock.records import milliseconds
-from holdfast._core.lock.replies import ACQUIRE, BLOCK
+from holdfast._core.lock.replies import ACQUIRE, BLOCK, RENEW
+from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.names import PREFIX, guard_key
 from holdfast._core.quorum.votes import DECLARE_NEW
 from holdfast._core.requests import Call, Command, Refused, Run
@@ -59,6 +61,10 @@ class Server:
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
         """The error with which the server answers every request except SUBSCRIBE; "": it answers as usual."""
+        self.moving = False
+        """True while the Cluster slot of all keys is being moved: only scripts with a single key are carried out."""
+        self.moves = 0
+        """Number of moves that have begun so far."""
         self.block = BLOCK
         """Number of fences that the server reserves with each grant of a lock."""
         self.deaf = False
@@ -164,7 +170,7 @@ class Server:
             return [Refused(self.refusing, self.name)]
         if isinstance(call, Run):
             self.asked_for[call.script.name] += 1
-            raw = keyspace.run(call.script, call.keys, call.args)
+            raw = self._run(call)
         elif call.args[0] == "SUBSCRIBE":
             channel = call.args[1]
             assert isinstance(channel, bytes)
@@ -185,6 +191,16 @@ class Server:
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
+
+    def _run(self, call: Run[Any]) -> Any:
+        """Run a script. While a slot is moved, run what production sends in place of a script with several keys."""
+        if not self.moving or len(call.keys) == 1:
+            return self.keyspace.run(call.script, call.keys, call.args)
+        sent = single_key_form(call, half=False)
+        if sent is None:
+            return ReplyError("TRYAGAIN Multiple keys request during rehashing of slot")
+        raw = self.keyspace.run(sent.script, sent.keys, sent.args)
+        return [raw] if call.script in {RENEW, permit.RENEW} else raw
 
     def again(self, wire: Wire, call: Call) -> None:
         """Carry out a request once more, as for a duplicate on the network, and drop the reply."""
