@@ -82,6 +82,17 @@ def test_declared_new_once(box: Box) -> None:
     box.redis.delete(MARKER)
 
 
+def test_a_server_that_drops_what_was_agreed_on_waits_before_it_votes_again(box: Box) -> None:
+    """It may have voted for a lease of the earlier length."""
+    assert declare(box) == [1]
+    code, left = run(box, DECLARE_NEW, (MARKER,), 3000, "other", "+")
+    assert (code, left) == (codes.QUARANTINED, 3032)
+    assert vote(box, A, longest=3000, digest="other")[0] == codes.QUARANTINED
+    box.redis.hincrby(MARKER, "since", -4000)
+    assert vote(box, A, longest=3000, digest="other")[0] == 1
+    box.redis.delete(MARKER)
+
+
 def test_a_server_that_may_have_forgotten_waits(box: Box) -> None:
     before = box.now_us() // 1000
     code, left = vote(box, A, longest=3000)

@@ -363,6 +363,13 @@ def test_a_tick_from_a_pause_is_not_run_after_the_resume(schedule: Schedule) -> 
     assert granted(schedule.serve(base=due, ticks=(after,), want=T1))
 
 
+def test_the_resume_of_a_job_that_is_not_paused_takes_no_tick(schedule: Schedule) -> None:
+    due = schedule.start + 1
+    assert order(schedule, "resume") == [1, 0], "before any process has asked"
+    assert granted(schedule.serve(base=schedule.start, ticks=(due,), want=T1))
+    assert schedule.why() == []
+
+
 def test_orders(schedule: Schedule) -> None:
     say = partial(order, schedule)
     assert say("pause") == [1, 0]

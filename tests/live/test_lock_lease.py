@@ -249,6 +249,13 @@ def test_max_hold_ends_it(server: PrivateServer, look: redis.Redis, name: str) -
         lock.release()
 
 
+def test_a_renewal_by_hand_keeps_nothing_beyond_max_hold(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    lock = Lock(server.url, name, ttl=5, max_hold=20)
+    with lock as lease:
+        lease.renew(ttl=600)
+        assert 5 < look.pttl(lease.key) / 1000 <= 20
+
+
 def test_the_event_can_be_asked_for_after_the_loss(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lock = Lock(server.url, name)
     lock.acquire()

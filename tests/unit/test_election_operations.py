@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from holdfast._api.election import BaseTermCore
 from holdfast._core.election import (
     FOR_A_CANDIDATE,
     OBSERVE,
@@ -149,3 +153,11 @@ def test_an_outage_is_borne_for_half_a_minute_or_a_lease(later: float, goes_on: 
         assert isinstance(operation.send(100.0 + later), Unsubscribe)
         with pytest.raises(NotSent):
             operation.send(None)
+
+
+def test_a_term_that_was_not_handed_over_is_renewed_again() -> None:
+    """The keeper has dropped its lease if it looked while the request was under way."""
+    lease, watched = SimpleNamespace(over=True), list[object]()
+    core: Any = SimpleNamespace(held_lease=lease, look_again=lambda: watched.append(lease.over))
+    BaseTermCore.go_on(core)
+    assert watched == [False]

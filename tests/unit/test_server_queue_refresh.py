@@ -67,6 +67,16 @@ def test_a_batch_is_kept_short() -> None:
     assert [this for batch in batches for this in batch] == those
 
 
+def test_after_the_inbox_was_subscribed_again_each_waiter_is_asked_for_once() -> None:
+    waiting = Waiting()
+    queued(waiting, waiter())
+    waiting.on_silence()
+    waiting.on_listening(0.2, b"hf:")
+    (refresh,) = waiting.due(waiting.next_at())
+    waiting.on_refreshed(refresh.batch, [busy()], 0.2, 0.2)
+    assert waiting.next_at() == REFRESH_EVERY_S
+
+
 def test_who_is_being_asked_for_is_not_asked_for_again() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from holdfast._core.requests import NotSent
+from holdfast._core.rendezvous.latch import LatchSpec, LatchWaiter, Seen, _look_for_all
+from holdfast._core.requests import Answer, NotSent, Run
 from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer, Failed
 from holdfast._core.single_flight.entry import Found, Record
 
@@ -38,6 +39,25 @@ def test_who_comes_after_a_look_is_not_told_what_it_has_found() -> None:
     assert (early.found, late.found) == (FOUND, None)
     assert (bool(early.hints), bool(late.hints)) == (True, False)
     assert coalescer.members == (late,)
+
+
+def test_who_begins_to_wait_for_a_latch_during_a_look_is_not_told_what_that_has_found() -> None:
+    """The latch may have been closed again when it began."""
+    coalescer = Coalescer(nullcontext())
+    leader, before, during = (LatchWaiter(b"hf:", Seen(1, 0, 7)) for _ in range(3))
+    leader.listener_id = "me"
+    for waiter in (leader, before):
+        waiter.coalescer = coalescer
+        coalescer.join(waiter)
+    looking = _look_for_all(LatchSpec((b"x", b"y", b"z"), "event 1", 1, 60_000, 1.0), leader, float("inf"))
+    request = looking.send(None)
+    while not isinstance(request, Run):
+        request = looking.send(0.0)
+    coalescer.join(during)
+    with pytest.raises(StopIteration) as ended:
+        looking.send(Answer(Seen(0, 5, 7), 0.0, 0.1))
+    assert ended.value.value == (True, 0.1)
+    assert (before.found, during.found) == (Seen(0, 5, 7), None)
 
 
 def test_who_has_left_is_told_nothing() -> None:

@@ -84,10 +84,14 @@ def test_what_is_not_read(raw: bytes) -> None:
 
 
 class Machine:
-    """A client and its server, whose keys are real, and whose clocks agree. ``away``: nothing can be sent."""
+    """A client and its server, whose keys are real, and whose clocks agree.
 
-    def __init__(self) -> None:
+    ``away``: nothing can be sent. ``slow``: seconds from the moment at which a script runs to its reply.
+    """
+
+    def __init__(self, slow: float = 0.0) -> None:
         self.now = 1_700_000_000.0
+        self.slow = slow
         self.server = Keyspace()
         self.away = False
 
@@ -112,8 +116,9 @@ class Machine:
             case Command():
                 return Answer(self.server.execute(*request.args), self.now, self.now)
             case Run():
-                raw = self.server.run(request.script, request.keys, request.args)
-                return Answer(request.script.parse(raw), self.now, self.now)
+                sent, raw = self.now, self.server.run(request.script, request.keys, request.args)
+                self.now += self.slow
+                return Answer(request.script.parse(raw), sent, self.now)
         return None
 
     def taken(self, stamp: Stamp) -> Hold:
@@ -136,6 +141,13 @@ def test_what_is_believed_is_less_than_what_is_written(stamp: Stamp) -> None:
     assert machine.remaining(hold) == pytest.approx(5.0 - margin(5.0), abs=1e-6)
     assert machine.run(timestamp.renew(stamp, hold, 3.0)) is True
     assert machine.remaining(hold) == pytest.approx(3.0 - margin(3.0), abs=1e-6)
+
+
+def test_a_lock_by_the_clock_of_a_slow_server_is_believed_no_longer_than_its_key_says() -> None:
+    machine = Machine(slow=0.3)
+    hold = machine.taken(BY_THE_SERVER)
+    ends = read(BY_THE_SERVER, machine.server.execute("GET", "x"))
+    assert machine.now < machine.now + machine.remaining(hold) <= ends
 
 
 @pytest.mark.parametrize("ttl", [2.0, 60.0])
