@@ -1,7 +1,7 @@
-"""Deliberate defects of the lock over several servers, see `mutations`.
+"""Deliberate defects of the lock on several servers, see `mutations`.
 
-That a confirmation looks at the token, and at the counter, matters only where a vote vanishes between the two: what is wrong
-without that is shown by the model `quorum_fence` (its variants NAIVE and NO_COMPARE), not here.
+A confirmation checks the token and the counter. No defect here removes these checks, because they matter only if a vote is lost
+between grant and confirmation. The model `quorum_fence` shows what goes wrong without them (variants NAIVE and NO_COMPARE).
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ def test_the_same_server_by_url_and_by_client_shares_its_connections() -> None:
 
 @pytest.mark.parametrize("servers", [["redis://h"], ("redis://h", "redis://g"), {"one": "redis://h"}])
 def test_a_list_of_servers_is_for_another_lock(servers: object) -> None:
-    with pytest.raises(ConfigError, match=r"use holdfast\.Redlock for a lock over several servers"):
+    with pytest.raises(ConfigError, match=r"use holdfast\.Redlock for a lock on several servers"):
         resolve(servers, "sync")
 
 

@@ -1,4 +1,4 @@
-"""A lock over several servers: votes, one fence, waiting, what is taken back. The scripts are real, the servers misbehave."""
+"""A lock on several servers that misbehave: votes, one fence, waiting, votes taken back. The scripts are the real ones."""
 
 from __future__ import annotations
 

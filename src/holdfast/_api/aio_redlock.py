@@ -11,7 +11,7 @@ from holdfast._runtime.process import current
 
 
 class QuorumCore(BaseQuorumCore, aio_lease.LeaseCore):
-    """The internal object of a lease over several servers."""
+    """The internal object of a lease on several servers."""
 
 
 class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[aio_lease.Lease]):
@@ -42,7 +42,7 @@ class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[ai
 
 
 class ElectionLock(aio_election_lock.LeaderLock, Redlock):
-    """The lock of an election over several servers. Its holder leads."""
+    """The lock of an election on several servers. Its holder leads."""
 
     _lease_type = aio_lease.Term
 

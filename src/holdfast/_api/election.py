@@ -134,7 +134,7 @@ class BaseElection(Generic[L, Client]):
     """The options and the state of one candidate: the part that the sync and the asyncio API share."""
 
     _lock: Any
-    """The lock whose holder leads: a `BaseElectionLock`, or one over several servers."""
+    """The lock whose holder leads: a `BaseElectionLock`, or one on several servers."""
 
     _caller: Any
     _caller_type: type[Any]
@@ -142,7 +142,7 @@ class BaseElection(Generic[L, Client]):
 
     @staticmethod
     def _quorum_lock_type() -> type[Any]:
-        """Return the class of the lock for an election over several servers."""
+        """Return the class of the lock for an election on several servers."""
         raise NotImplementedError
 
     @hides_client("Election.__init__")
@@ -237,7 +237,7 @@ class BaseElection(Generic[L, Client]):
         return core
 
     def _office(self, what: str) -> ElectionKeys:
-        """Return the keys of the election on its one server. Raises ConfigError for an election over several servers.
+        """Return the keys of the election on its one server. Raises ConfigError for an election on several servers.
 
         ``what`` is the method that needs one server, for the message.
         """

@@ -28,7 +28,7 @@ class Watch(Protocol):
     """The methods of the keeper (background thread that renews leases) that a lease calls."""
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
-        """Renew this lease until `forget` is called, or compute anew when it is due for renewal."""
+        """Renew this lease until `forget` is called. If it is renewed already, compute anew when the next renewal is due."""
 
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Stop renewing this lease."""

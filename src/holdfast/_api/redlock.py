@@ -103,7 +103,7 @@ def _check_number(number: int) -> None:
 
 
 class BaseRedlock(lock_base.BaseLock[L, Client]):
-    """The options and the state of a lock over several servers: the part that the sync and the asyncio API share."""
+    """The options and the state of a lock on several servers: the part that the sync and the asyncio API share."""
 
     _strategy = acquire.ON_SEVERAL_SERVERS
 
@@ -233,7 +233,7 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
 
 
 class BaseQuorumCore(lease.LeaseCore):
-    """The internal object of a lease over several servers: the part that the sync and the asyncio API share."""
+    """The internal object of a lease on several servers: the part that the sync and the asyncio API share."""
 
     voted = True
 

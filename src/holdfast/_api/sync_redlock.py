@@ -12,7 +12,7 @@ from holdfast._runtime.process import current
 
 
 class QuorumCore(BaseQuorumCore, sync_lease.LeaseCore):
-    """The internal object of a lease over several servers."""
+    """The internal object of a lease on several servers."""
 
 
 class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[sync_lease.Lease]):
@@ -43,7 +43,7 @@ class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[
 
 
 class ElectionLock(sync_election_lock.LeaderLock, Redlock):
-    """The lock of an election over several servers. Its holder leads."""
+    """The lock of an election on several servers. Its holder leads."""
 
     _lease_type = sync_lease.Term
 

@@ -161,7 +161,7 @@ def one_place(client: object, what: str = "this object") -> object:
         raise on_one_server(
             what,
             "if only some of them record a change, nobody can tell whether it happened",
-            "use holdfast.Redlock for a lock over several servers; for anything else, pass one client of Sentinels or of a "
+            "use holdfast.Redlock for a lock on several servers; for anything else, pass one client of Sentinels or of a "
             "Cluster, which outlive a server",
         )
     return client

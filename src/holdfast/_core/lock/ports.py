@@ -132,13 +132,13 @@ class QueuePort(Protocol):
 
 
 class Held(Owner, Protocol):
-    """An object that exists as long as a lease is held, such as that of a load; the keeper notifies it of a loss."""
+    """An object that owns a lease, such as a load of a cache. The keeper notifies it if the lease is lost."""
 
     __slots__ = ()
 
     @property
     def held_lease(self) -> HeldLease:
-        """Return the lease under which this object is held."""
+        """Return the lease that this object owns."""
 
 
 class Line(Protocol):

@@ -163,7 +163,7 @@ class Spec(_Spec):
 
     @cached_property
     def last_after(self) -> float:
-        """Return the seconds from a grant after which the server has ended the lease, unless it was renewed."""
+        """Return how many seconds after a grant the server has surely ended the lease, if it was not renewed."""
         return self.timeout + self.ttl + margin(self.ttl)
 
     @cached_property
@@ -558,8 +558,7 @@ class Grant(Struct):
     last: int
     """Last of the fences that the server reserved with this grant."""
     held_lease: HeldLease | None
-    """Lease of this grant, or lease that another attempt of this process acquired and handed on; None: it is not created
-    yet."""
+    """Lease of this grant, or one that another attempt of this process acquired and handed on; None until it is created."""
 
     def __init__(
         self,

@@ -141,8 +141,9 @@ class Registry(Protocol):
 def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
-    Return the older leases that it proves to be lost, to be reported without the mutex. ``hurry``: False for a lease that was
-    just handed over: waking the keeper now would delay its holder, and the keeper wakes in time by itself.
+    Return the older leases that are lost, as this grant proves; the caller reports them after it has freed the mutex.
+    ``hurry``: False for a lease that was just handed over: waking the keeper now would delay its holder, and the keeper wakes
+    early enough anyway.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)
