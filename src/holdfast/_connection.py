@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 
 from holdfast._api import decorator
 from holdfast._api.flow import of_asyncio
+from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._api.options import MIN_TTL, checked_wait, seconds
 from holdfast._core.names import start
 from holdfast._durations import Seconds
@@ -231,6 +232,9 @@ class Connection(BaseConnection):
     passed to a method takes the place of the connection's. Threads may share a connection.
     """
 
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
+
     _face = "sync"
 
     @makes(Lock, "prefix", "ttl", "wait")
@@ -333,6 +337,9 @@ class AioConnection(BaseConnection):
     Its methods make the objects that the classes of `holdfast.aio` make, without passing the client each time. An option that
     is passed to a method takes the place of the connection's. Tasks may share a connection.
     """
+
+    if not TYPE_CHECKING:
+        __enter__ = WITH
 
     _face = "asyncio"
 
@@ -447,7 +454,7 @@ def connect(
         client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
             in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
         prefix: start of all keys on the server.
-        ttl: length of a lease in seconds: of locks, elections, `locked` and `once`.
+        ttl: length of a lease in seconds, or a text such as ``"5m"``: of locks, elections, `locked` and `once`.
         wait: seconds to wait for a busy lock; None: without limit. For `locked` and `once`, with ``busy="wait"``.
 
     Raises:
@@ -471,7 +478,7 @@ def aio_connect(
         client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
             in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
         prefix: start of all keys on the server.
-        ttl: length of a lease in seconds: of locks, elections, `locked` and `once`.
+        ttl: length of a lease in seconds, or a text such as ``"5m"``: of locks, elections, `locked` and `once`.
         wait: seconds to wait for a busy lock; None: without limit. For `locked` and `once`, with ``busy="wait"``.
 
     Raises:

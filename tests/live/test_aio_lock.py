@@ -184,14 +184,17 @@ def test_many_waiters_need_two_connections_more(server: PrivateServer, look: red
 
 
 def test_a_cancelled_wait_leaves_no_place(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    async def other() -> None:
+        async with asyncio.timeout(0.1):
+            await aio.FairLock(server.url, name).acquire()
+
     async def main() -> None:
         async with aio.FairLock(server.url, name):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(aio.FairLock(server.url, name).acquire(), 0.1)
+                await asyncio.wait_for(asyncio.create_task(aio.FairLock(server.url, name).acquire()), 0.1)
             assert queue_length(look, name) == 0
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await aio.FairLock(server.url, name).acquire()
+                await asyncio.create_task(other())
             assert queue_length(look, name) == 0
             task = asyncio.create_task(aio.FairLock(server.url, name).acquire())
             await until_in_loop(lambda: queue_length(look, name) == 1)

@@ -72,6 +72,9 @@ class Keeper:
     def node(self, _endpoint: Endpoint) -> StageNode:
         return self._node
 
+    def lease_of(self, _endpoint: Endpoint, key: bytes) -> HeldLease | None:
+        return self.renewing.holders.get(key)
+
     def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         self.renewing.watch(held_lease)
 

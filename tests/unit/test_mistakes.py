@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import redis.asyncio
 import holdfast
 from holdfast import aio
 from holdfast._api import foreign_words
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastWarning
 
 URL = "redis://127.0.0.1:1"
 CLIENT, AIO_CLIENT = redis.Redis(port=1), redis.asyncio.Redis(port=1)
@@ -165,16 +166,23 @@ def test_a_decorator_without_its_template_names_it() -> None:
 # `with` and `async with`
 
 
-@pytest.mark.parametrize("cls", ["Lock", "RLock", "Semaphore"])
-def test_with_in_the_wrong_api(cls: str) -> None:
+ENTERED: dict[str, tuple[object, ...]] = {
+    "Lock": ("x",), "RLock": ("x",), "Semaphore": ("x",), "MultiLock": (["x", "y"],), "Election": ("x",), "Barrier": ("x", 2),
+    "Schedule": ("x",), "Transaction": ("x",), "Connection": ("hf:", 30.0, None),
+}  # fmt: skip
+"""Classes with a ``with`` statement, and the arguments after the client."""
+
+
+@pytest.mark.parametrize(("cls", "arguments"), ENTERED.items())
+def test_with_in_the_wrong_api(cls: str, arguments: tuple[object, ...]) -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match=f"^{cls}: this class is for threads: use `with`, or the class .* in holdfast.aio"):
-            async with getattr(NOWHERE, cls)(URL, "x"):
+            async with getattr(NOWHERE, cls)(URL, *arguments):
                 raise AssertionError
 
     asyncio.run(main())
     with pytest.raises(TypeError, match=f"^{cls}: this class is for asyncio: use `async with`, or the class .* in holdfast "):  # noqa: SIM117
-        with getattr(NOWHERE.aio, cls)(URL, "x"):
+        with getattr(NOWHERE.aio, cls)(URL, *arguments):
             raise AssertionError
 
 
@@ -186,3 +194,45 @@ def test_an_object_has_only_the_methods_of_its_own_api() -> None:
     assert not isinstance(lock, contextlib.AbstractAsyncContextManager)
     assert isinstance(aio_lock, contextlib.AbstractAsyncContextManager)
     assert not isinstance(aio_lock, contextlib.AbstractContextManager)
+
+
+# Event loops
+
+
+async def enter(cls: str, *arguments: object) -> None:
+    async with getattr(NOWHERE.aio, cls)(URL, "x", *arguments):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: aio.Lock(URL, "x").acquire(),
+        lambda: aio.Redlock([URL, "redis://127.0.0.1:2", "redis://127.0.0.1:3"], "x").acquire(),
+        lambda: enter("Lock"),
+        lambda: enter("Semaphore", 2),
+        lambda: enter("Election"),
+        lambda: aio.Event(URL, "x").wait(),
+        lambda: aio.Cache(URL, "x").get("y"),
+    ],
+)
+def test_without_asyncio(use: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """As in trio, which drives coroutines by itself."""
+    coroutine = use()
+    with pytest.raises(RuntimeError, match=r"holdfast\.aio works in asyncio .*, not in trio; .* use holdfast$"):
+        coroutine.send(None)
+
+
+# Units
+
+
+@pytest.mark.parametrize("ttl", [30000, 5000, 60_000.0])
+def test_a_lease_in_milliseconds(ttl: float) -> None:
+    with pytest.warns(HoldfastWarning, match=rf"^ttl={ttl:g} is a lease of .* hours, .*pass ttl={ttl / 1000:g} for") as caught:
+        holdfast.Lock(URL, "x", ttl=ttl)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("ttl", [30, 900, 1000, 3600, 7200, 36_000, 86_400, 5001, "30000s", timedelta(seconds=30000)])
+def test_a_long_lease_that_is_meant(ttl: Any) -> None:
+    holdfast.Lock(URL, "x", ttl=ttl)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._api import election
 from holdfast._api.aio_election_lock import ElectionLock, LeaderLock
 from holdfast._api.aio_lease import Term
 from holdfast._api.caller import AioCaller
+from holdfast._api.foreign_words import WITH
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
 from holdfast._durations import Seconds
@@ -42,6 +43,9 @@ class Election(election.BaseElection[Term, AsyncClient]):
     Raises:
         ConfigError: an option is out of range; nothing was sent to the server.
     """
+
+    if not TYPE_CHECKING:
+        __enter__ = WITH
 
     _lock: LeaderLock
     _caller: AioCaller

@@ -41,6 +41,8 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
     """The locks of asyncio: acquire, release, and the ``async with`` statement."""
 
     _face = "asyncio"
+    _caller = "task"
+    _caller_id = staticmethod(running_task)
     _core_type = LeaseCore
     _lease_type = Lease
     if not TYPE_CHECKING:
@@ -201,13 +203,13 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
 
     def _driver(self) -> Runner:
         driver = self._home
-        loop = asyncio.get_running_loop()
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - None without one: `kept` raises
         if driver is None or driver.loop is not loop or not driver.process.here or loop not in driver.process.drivers:
             self._may_move(driver, loop)
             driver = self._home = self._new_driver()
         return driver
 
-    def _may_move(self, driver: Runner | None, loop: asyncio.AbstractEventLoop) -> None:
+    def _may_move(self, driver: Runner | None, loop: asyncio.AbstractEventLoop | None) -> None:
         """Raise RuntimeError if the lock is held or awaited in another event loop than this one."""
         if driver is not None and driver.process.here and driver.loop is not loop:
             if self._live() is not None and driver.loop.is_closed():
@@ -240,6 +242,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
     async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
         result = None if attempt.led or attempt.entered else self._at_once(attempt)
         if result is None:
+            self._refuse_nested(wait)
             attempt.slot = attempt.slot or driver.slot()
             self._users[attempt] = driver
             try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast._api import error_map, options
 from holdfast._api.broken_barrier import BROKEN_BY, BrokenBarrier
 from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.event import ANSWER_WITHIN, KEEP, Named, at_least_one
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._core.lock.records import Spec, answer_within, milliseconds
 from holdfast._core.rendezvous import barrier
 from holdfast._core.rendezvous.barrier import BarrierSpec, Broken, Participant
@@ -128,6 +129,9 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
+
     _caller_type = Caller
     _error = BrokenBarrier
 
@@ -188,6 +192,9 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
     Raises:
         ConfigError: an option is out of range; nothing was sent to the server.
     """
+
+    if not TYPE_CHECKING:
+        __enter__ = WITH
 
     _caller_type = AioCaller
 

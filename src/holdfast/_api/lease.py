@@ -478,6 +478,8 @@ class Owned(Protocol):
 
     owner: int
     """Id of the thread or task that acquired the lock."""
+    inside: bool
+    """True once a ``with`` statement has acquired the lock."""
 
     def is_over(self) -> bool:
         """Return True if the lease was released."""
@@ -498,7 +500,7 @@ class Entered(Generic[C]):
         return self._cores is not None and core in self._cores
 
     def push(self, owner: int, core: C) -> None:
-        core.owner = owner
+        core.owner, core.inside = owner, True
         self._cores = [*(self._cores or []), core]
 
     def innermost(self, owner: int) -> C:
@@ -511,4 +513,5 @@ class Entered(Generic[C]):
 
     def remove(self, core: C) -> None:
         assert self._cores is not None
+        core.inside = False
         self._cores.remove(core)

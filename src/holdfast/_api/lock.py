@@ -11,6 +11,7 @@ from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire
 from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.owner import is_held_by
 from holdfast._core.lock.records import Attempt, Grant, Registrar, Spec
 from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
@@ -79,6 +80,8 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
     """Class of the leases that users hold."""
     _current: Any
     """The internal object of the lease of the latest acquisition by this object; None before the first."""
+    _caller: str
+    """Word for what waits for a lock, in error messages: "thread" or "task"."""
     _what = "lock"
     """Word for this kind of lock in error messages."""
     _shared = True
@@ -260,8 +263,11 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
                 "not granted: its server is new or may have lost data (restarted, flushed, or a former replica), and grants no "
                 f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
             )
+        advice = "try again later"
+        if self._is_callers():
+            why, advice = f"busy: held by this very {self._caller}, {left}", "use holdfast.RLock to acquire a lock again"
         return LockTimeout(
-            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, try again later",
+            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, {advice}",
             name=self.name,
             key=self.key,
             waited=waited,
@@ -276,6 +282,29 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
 
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
+
+    @staticmethod
+    def _caller_id() -> int:
+        """Return the id of the calling thread or task."""
+        raise NotImplementedError
+
+    def _is_callers(self, *, inside: bool = False) -> bool:
+        """Return True if the calling thread or task holds the lock, through any object; ``inside``: in a ``with`` statement."""
+        keeper, queue = self._keeper, self._local_queue
+        if keeper is None or self._spec.permits is not None:  # others may give back the permits that this caller waits for
+            return False
+        held = None if queue is None else queue.held_lease
+        if held is None and not isinstance(self._endpoint, tuple):
+            held = keeper.lease_of(self._endpoint, self._spec.keys[0])  # acquired by a FairLock, which has no local queue
+        return held is not None and is_held_by(held, self._caller_id(), inside=inside)
+
+    def _refuse_nested(self, wait: float | None) -> None:
+        """Raise RuntimeError if the caller would wait for itself without limit: it is inside a ``with`` of this lock."""
+        if wait is None and self._is_callers(inside=True):
+            raise RuntimeError(
+                f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so it would "
+                "wait for itself: use holdfast.RLock, which its holder may acquire again"
+            )
 
     @staticmethod
     def _at_once(attempt: Attempt) -> Grant | Busy | None:

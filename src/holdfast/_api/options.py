@@ -24,6 +24,9 @@ MIN_TTL, MAX_TTL = 0.05, 366 * 86400.0
 SHORT = 2.0
 """Length of a lease, in seconds, below which users are warned that a short pause of the machine may lose it."""
 
+MILLISECONDS = 5000.0
+"""Length of a lease, in seconds, from which a whole number of thousands was probably meant in milliseconds."""
+
 
 def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) -> float:
     """Return a duration (`holdfast._durations`) as seconds. Raises ConfigError if it is none between ``least`` and ``most``."""
@@ -102,6 +105,17 @@ def warn_of_short(ttl: float) -> None:
     )
 
 
+def warn_of_milliseconds(ttl: object) -> None:
+    """Warn the user of a lease that is probably meant in milliseconds, as 30000 is. A text with a unit says what it means."""
+    if isinstance(ttl, int | float) and ttl >= MILLISECONDS and ttl % 1000 == 0 and ttl % 3600:
+        warnings.warn(
+            f"ttl={ttl:g} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass ttl={ttl / 1000:g} for {ttl:g} "
+            f'milliseconds, or ttl="{ttl:g}s" if you mean it',
+            HoldfastWarning,
+            of_the_user(),
+        )
+
+
 def make_spec(
     name: str | bytes,
     timeout: float,
@@ -121,6 +135,7 @@ def make_spec(
 ) -> Spec:
     """Check the options of a lock and return its description. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
+    warn_of_milliseconds(ttl)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if deadlock not in {"wait", "raise"}:
         raise ConfigError(f"deadlock must be 'wait' or 'raise', not {deadlock!r}", parameter="deadlock")

@@ -185,7 +185,7 @@ class Unlisted(Entered[Any]):
     __slots__ = ()
 
     def push(self, owner: int, core: Any) -> None:
-        core.owner = owner
+        core.owner, core.inside = owner, True
 
 
 class Reentrant(BaseLock[L, Client]):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._api import election
 from holdfast._api.caller import Caller
 from holdfast._api.flow import complete
+from holdfast._api.foreign_words import ASYNC_WITH
 from holdfast._api.sync_election_lock import ElectionLock, LeaderLock
 from holdfast._api.sync_lease import Term
 from holdfast._clock import clock
@@ -43,6 +44,9 @@ class Election(election.BaseElection[Term, SyncClient]):
     Raises:
         ConfigError: an option is out of range; nothing was sent to the server.
     """
+
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
 
     _lock: LeaderLock
     _caller: Caller

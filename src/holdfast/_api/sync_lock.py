@@ -41,6 +41,8 @@ class BaseSyncLock(lock.BaseLock[L, SyncClient]):
     """The locks of threads: acquire, release, and the ``with`` statement."""
 
     _face = "sync"
+    _caller = "thread"
+    _caller_id = staticmethod(threading.get_ident)
     _core_type = LeaseCore
     _lease_type = Lease
     if not TYPE_CHECKING:
@@ -232,6 +234,7 @@ class BaseSyncLock(lock.BaseLock[L, SyncClient]):
         result = None if attempt.led or attempt.entered else self._at_once(attempt)
         if result is not None:
             return driver, result
+        self._refuse_nested(wait)
         attempt.slot = attempt.slot or driver.slot()
         try:
             return driver, driver.run(self._try(attempt, wait))

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
 from holdfast._core.requests import CallClient, CallUser, Sleep
 from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
@@ -505,6 +506,9 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
     once. `run` makes as many tries as needed.
     """
 
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
+
     @property
     def read(self) -> redis.Redis:
         """The client's commands, sent at once. To be used before the first command is queued."""
@@ -599,6 +603,9 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     Each ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can
     be used once. `run` makes as many tries as needed.
     """
+
+    if not TYPE_CHECKING:
+        __enter__ = WITH
 
     @property
     def read(self) -> redis.asyncio.Redis:

@@ -59,6 +59,8 @@ class Process:
         """Tokens that were created in advance, and not used yet."""
         # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.
         self._mutex = threading.RLock()
+        self._waits_for_itself: set[Wait] = set()
+        """Waits of threads and tasks for locks that they hold themselves, of which the log has a warning."""
         self._pools: dict[Endpoint, Pool | ClientCalls] = {}
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
@@ -106,6 +108,7 @@ class Process:
         if waits:
             from holdfast._runtime.keeper import wait_report  # imported here, because few processes wait while they hold a lock
 
+            wait_report.warn_of_own(waits, self._waits_for_itself)
             told = [wait_report.describe_wait(wait, [*self.drivers]) for wait in waits]
         return control_records.write(self.facts(), told, labels)
 

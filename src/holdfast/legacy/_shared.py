@@ -34,6 +34,7 @@ class Taken(Generic[L]):
 
     lease: L
     owner: int = 0
+    inside: bool = False
 
     def is_over(self) -> bool:
         """Return True if the lease was released."""

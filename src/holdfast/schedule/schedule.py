@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, Never, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Self, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._api.functions import is_async, refuse_generator
 from holdfast._api.options import refuse_mistaken, seconds
 from holdfast._core.schedule import commands
@@ -416,6 +417,9 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         ConfigError: an option is out of range; nothing was sent.
     """
 
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
+
     _caller_type = Caller
     _service_type = Service
 
@@ -520,6 +524,9 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
+
+    if not TYPE_CHECKING:
+        __enter__ = WITH
 
     _caller_type = AioCaller
     _service_type = AioService

@@ -14,6 +14,8 @@ class Owner(Protocol):
 
     owner: int = 0
     """Id of the thread or task that acquired the lease; 0 if it is not known."""
+    inside: bool = False
+    """True once a ``with`` statement has acquired the lease for the thread or task ``owner``."""
 
     def notice_loss(self) -> None:
         """Notify the user that the lease is lost; called once."""
@@ -27,8 +29,26 @@ class Owner(Protocol):
         return
 
 
+class Held(Protocol):
+    """A lease that this process holds: a `HeldLease`."""
+
+    lost: str
+    over: bool
+
+    def holder(self) -> Owner | None:
+        """Return the object that owns the lease."""
+
+
 def nobody() -> None:
     return None
+
+
+def is_held_by(held_lease: Held, caller: int, *, inside: bool = False) -> bool:
+    """Return True if the thread or task with the id ``caller`` holds this lease; ``inside``: only in a ``with`` statement."""
+    holder = held_lease.holder()
+    if holder is None or not caller or held_lease.over or held_lease.lost:
+        return False
+    return holder.owner == caller and (holder.inside or not inside)
 
 
 class Reference(weakref.ref[Any]):

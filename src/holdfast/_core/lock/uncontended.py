@@ -16,7 +16,7 @@ from typing import Protocol
 from holdfast._core.lock.acquire import RECALL_WITHIN_S
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
-from holdfast._core.lock.owner import nobody
+from holdfast._core.lock.owner import is_held_by, nobody
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import register
 from holdfast._core.requests import Frame
@@ -61,13 +61,16 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
     return spec.acquire_frame
 
 
-def park(attempt: Attempt, now: float, wait: float | None) -> bool:
+def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bool:
     """Put an attempt for which `lead` has returned None into the local queue, if another attempt of this process has the turn.
 
     Return True once the caller may wait in `Attempt.slot` until monotonic time `Attempt.until`, and then call `woken`. Return
-    False, with nothing changed, if the attempt does not wait, or if no other attempt has the turn. ``wait``: as in `lead`.
+    False, with nothing changed, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait for
+    itself without limit. ``wait``: as in `lead`. ``owner``: id of the calling thread or task.
     """
     queue = attempt.local_queue
+    if wait is None and queue is not None and queue.held_lease is not None and is_held_by(queue.held_lease, owner, inside=True):
+        return False
     if queue is None or wait == 0 or not isinstance(queue.turn_of, Attempt):
         return False
     assert isinstance(queue, LocalQueue)

@@ -355,7 +355,7 @@ class Driver(Runner):
     def _park(self, attempt: Attempt, now: float, wait: float | None) -> asyncio.Future[None] | None:
         """Return a future to await in the queue of this process; None if the attempt cannot wait there."""
         assert isinstance(attempt.slot, AioSlot)
-        if not park(attempt, now, wait):
+        if not park(attempt, now, wait, id(asyncio.current_task())):
             return None
         asked = attempt.slot.wait_locally(attempt.until)
         if attempt.turn is not None:
@@ -521,10 +521,21 @@ class Driver(Runner):
 R = TypeVar("R", bound=Runner)
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop. Raises RuntimeError if asyncio runs none, as in trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "no event loop of asyncio runs here: holdfast.aio works in asyncio (also in anyio on asyncio), not in trio; "
+            "without an event loop, use holdfast"
+        ) from None
+
+
 def kept(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], R]) -> R:
     """Return the running loop's driver for this server; ``kind`` creates it at its first use. All tasks of the loop share its
     connection."""
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     drivers = process.drivers.get(loop)
     if drivers is None:
         for other in [*_finalisers]:  # copied, because loops of other threads come and go meanwhile

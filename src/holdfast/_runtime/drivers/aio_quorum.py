@@ -29,7 +29,7 @@ from holdfast._core.requests import (
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack, value
 from holdfast._runtime.drivers.aio import Driver as ServerDriver
-from holdfast._runtime.drivers.aio import Runner, kept
+from holdfast._runtime.drivers.aio import Runner, kept, running_loop
 from holdfast._runtime.process import Process
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Driver(Runner):
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
         self.endpoint = self.servers = endpoints
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         self.running, self.unwatched = set(), True
         self._streams = [kept(process, endpoint, ServerDriver).stream for endpoint in endpoints]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -185,7 +186,7 @@ class Driver(Runner):
         frame = lead(attempt, self.process.tokens, sent, wait)
         if frame is None:
             attempt.slot = attempt.slot or self.slot()
-            if not park(attempt, sent, wait):
+            if not park(attempt, sent, wait, threading.get_ident()):
                 return None
             if attempt.turn is None:
                 self._wait_locally(attempt)

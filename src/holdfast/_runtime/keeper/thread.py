@@ -131,6 +131,11 @@ class Keeper:
             held = (held_lease for node in self._nodes.values() for held_lease in node.renewing.held_leases())
             return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
+    def lease_of(self, endpoint: Endpoint, key: bytes) -> HeldLease | None:
+        """Return the lease of this lock on a server if this process holds it, otherwise None."""
+        with self.mutex:
+            return self._node(endpoint).renewing.holders.get(key)
+
     def local_queue(self, endpoint: Endpoint, spec: Spec) -> LocalQueue:
         """Return the local queue of a lock, in which threads and tasks of this process wait."""
         with self.mutex:

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast._clock import clock
 from holdfast._core.control_records import first_of
 from holdfast._core.lock.ports import Wait
+from holdfast._log import logger
 
 if TYPE_CHECKING:
     import asyncio
+
+log = logger("holdfast.keeper")
 
 LONGEST = 100
 """Maximum number of characters of a thread's or task's name in a description."""
@@ -34,6 +37,21 @@ def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -
         "holds": first_of(wait.holds),
         "yields": wait.yields,
     }
+
+
+def warn_of_own(waits: Sequence[Wait], warned: set[Wait]) -> None:
+    """Log a warning for each wait for a lock that the waiting thread or task holds itself, unless it is among ``warned``.
+
+    It is no error, because another thread or task may release the lock, as with a threading.Lock.
+    """
+    for wait in waits:
+        if wait.lock in wait.holds and wait not in warned:
+            warned.add(wait)
+            log.warning(
+                "a thread or task waits for the lock with the key %r, which it holds itself: the wait ends only if another one "
+                "releases the lock. To acquire a lock again while it is held, use holdfast.RLock",
+                wait.lock,
+            )
 
 
 def _clean(text: str) -> str:
