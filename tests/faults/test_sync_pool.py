@@ -209,6 +209,17 @@ def test_a_request_has_its_time_from_when_it_was_sent() -> None:
     assert now[0] == pytest.approx(108.0 + READ_WITHIN_S)
 
 
+def test_the_chain_of_those_to_wake_goes_on_past_one_who_has_left() -> None:
+    """A thread that was awake when its reply came has left without being woken."""
+    lane = _SharedConnection(Endpoint(), System())
+    gone, waiting, following = (_Request(PING, 5.0, threading.Lock()) for _ in range(3))
+    gone.left = True
+    lane._answered.extend([gone, waiting, following])
+    lane._wake_next()
+    assert waiting.bell.acquire(blocking=False)
+    assert not following.bell.acquire(blocking=False), "it is woken by the one before"
+
+
 def test_who_reads_for_others_waits_as_long_as_the_oldest_request_may() -> None:
     lane = _SharedConnection(Endpoint(), System())
     mine, *others = (_Request(PING, 5.0, threading.Lock()) for _ in range(3))

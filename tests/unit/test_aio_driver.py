@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 from holdfast._clock import clock
-from holdfast._core.requests import RegisterWaiter
+from holdfast._core.requests import RegisterWaiter, Sleep
 from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection, _Protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import SYSTEM
 from holdfast._runtime.drivers import keep_alive
-from holdfast._runtime.drivers.aio import AioSlot, Driver, _close_with_loop, _finalisers
+from holdfast._runtime.drivers.aio import AioSlot, Driver, Runner, _close_with_loop, _finalisers
 from unit.waiters import waiter
 
 
@@ -44,6 +45,46 @@ def test_a_task_goes_on_when_the_inbox_of_its_process_listens() -> None:
         assert await registering is None
 
     asyncio.run(main())
+
+
+class Never:
+    """An awaitable that is never done."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class Stuck(Runner):
+    """A driver whose requests are never answered, and whose keeper does nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.calls = list[Callable[[], object]]()
+        self.process: Any = SimpleNamespace(running_keeper=SimpleNamespace(ended=False, call=self.calls.append))
+        self.running = set()
+
+    def at_once(self, request: Any) -> Any:
+        return request
+
+    def awaited(self, request: Any) -> Any:
+        return Never()
+
+
+def test_a_coroutine_that_is_closed_leaves_its_operation_to_the_keeper() -> None:
+    driver, ended = Stuck(), list[str]()
+
+    async def operation() -> None:
+        try:
+            await Sleep(60)
+        finally:
+            ended.append("begins to clean up")
+            await Sleep(1)
+
+    running = driver.run(operation())
+    running.send(None)
+    running.close()  # by its owner, or the garbage collector: nothing can be awaited here
+    assert (len(driver.calls), len(driver.running), ended) == (1, 1, [])
+    driver.calls[0]()
+    assert (len(driver.running), ended) == (0, ["begins to clean up"])
 
 
 def test_a_loop_that_has_ended_is_forgotten() -> None:
@@ -79,6 +120,18 @@ def test_a_server_has_its_time_to_greet() -> None:
 def test_a_wait_may_end_when_the_keeper_has_ended() -> None:
     process: Any = SimpleNamespace(running_keeper=None)
     keep_alive.unregister_waiter(process, Endpoint(), waiter())
+
+
+def test_a_lease_whose_owner_is_gone_is_released_until_no_server_can_keep_it() -> None:
+    sent = list[tuple[object, ...]]()
+    keeper: Any = SimpleNamespace(forget=lambda *_: None, send_until_answered=lambda *what: sent.append(what))
+    held_lease: Any = SimpleNamespace(
+        over=False, end=lambda: None, maybe_in_flight=False, deadline=7.0, latest=8.0, spec=SimpleNamespace(timeout=2.0)
+    )
+    held_lease.giving_back = lambda *, revoke, timeout: f"release, revoke={revoke}, within {timeout} s"
+    endpoint = Endpoint()
+    keep_alive._dropped(keeper, endpoint, held_lease)
+    assert sent == [(endpoint, "release, revoke=False, within 2.0 s", 8.0)]
 
 
 def test_no_more_requests_are_in_flight_than_may_be() -> None:
