@@ -35,6 +35,20 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
         assert due == []
 
 
+def test_what_is_in_use_while_the_pool_is_cleared_is_closed_after_its_use() -> None:
+    process: Any = SimpleNamespace(running_keeper=None)
+    fanouts, closed = FanoutPool((Endpoint(),), process), list[str]()
+
+    def fanout(name: str, poll: Callable[[object], None]) -> Any:
+        return SimpleNamespace(take=lambda *_: True, poll=poll, owed=True, close=lambda: closed.append(name))
+
+    fanouts._idle += [fanout("idle", lambda _poll: None), fanout("used", lambda _poll: fanouts.clear())]
+    poll: Any = None
+    fanouts.poll(poll)
+    assert closed == ["idle", "used"]
+    assert fanouts.sockets() == []
+
+
 @pytest.mark.parametrize(("owed_for", "is_asked"), [(0.5, True), (1.5, False)])
 def test_a_server_that_owes_an_answer_for_longer_than_a_poll_is_not_asked(owed_for: float, is_asked: bool) -> None:
     fanout, asked = Fanout((Endpoint(),), lambda _give_back: None), list[object]()

@@ -256,31 +256,36 @@ class FanoutPool:
         self._process = process
         self.clock_estimate = ServerClockEstimate()
         self._idle: list[Fanout] = []
+        """The fanouts that no thread uses; `clear` replaces the list."""
         self._looks: Keeper | None = None
         """Keeper (background thread) that will read the late answers; None if all answers have come."""
 
     def poll(self, poll: Poll) -> None:
         """Send the requests of a poll, one to each server, over a set of connections that no other thread is using."""
-        fanout = self._taken()
+        idle = self._idle
+        fanout = self._taken(idle)
         try:
             fanout.poll(poll)
         except BaseException:
             fanout.close()
             raise
+        if idle is not self._idle:  # `clear` was called meanwhile
+            fanout.close()
+            return
         owed = fanout.owed
-        self._idle.append(fanout)
+        idle.append(fanout)
         if owed:
             self._look_later()
 
-    def _taken(self) -> Fanout:
-        for _ in range(len(self._idle)):
+    def _taken(self, idle: list[Fanout]) -> Fanout:
+        for _ in range(len(idle)):
             try:
-                fanout = self._idle.pop()
+                fanout = idle.pop()
             except IndexError:
                 break
             if fanout.take(TURN_S):
                 return fanout
-            self._idle.insert(0, fanout)
+            idle.insert(0, fanout)
         fanout = Fanout(self._endpoints, self._send_until_answered, self._process.system)
         fanout.take()
         return fanout
@@ -309,9 +314,10 @@ class FanoutPool:
             self._look_later()
 
     def clear(self) -> None:
-        """Close the idle sets of connections."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close all sets of connections: the idle ones now, and each one in use after its use."""
+        idle, self._idle = self._idle, []
+        while idle:
+            idle.pop().close()
 
     def sockets(self) -> list[socket.socket]:
         return [sock for fanout in self._idle for sock in fanout.sockets()]
