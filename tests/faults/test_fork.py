@@ -195,6 +195,25 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
     admin.close()
 
 
+def test_danger_a_request_under_way_at_the_fork_does_not_keep_its_connection(new_server: NewServer, name: str) -> None:
+    """Danger "inherited inbox socket": the connection of a thread that awaits a reply is not among the idle ones."""
+    server = new_server()
+    admin = Admin(server, name)
+    admin.redis.acl_setuser("peer", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"])
+    url = server.url.replace("unix://", "unix://peer:secret@")
+    with Peer("sync", url, name, ttl=30) as peer:
+        admin.redis.client_pause(60_000, all=False)  # only writes
+        peer.ask("start(lock.acquire)")
+        until(lambda: any(one["cmd"].startswith("eval") for one in admin.redis.client_list() if one["user"] == "peer"))
+        child = peer.ask("fork()")
+        assert connections(admin)
+        peer.kill()
+        until(lambda: not connections(admin), 3)
+        os.kill(child, 0)  # it is alive
+        admin.redis.client_unpause()
+    admin.close()
+
+
 @pytest.mark.fault(7)
 def test_row_7_a_child_that_ends_normally_takes_nothing_along(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: what runs at exit in the child gives back nothing of its parent's."""

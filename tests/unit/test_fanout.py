@@ -14,6 +14,7 @@ from holdfast._clock import clock
 from holdfast._core.quorum.votes import YesCount
 from holdfast._core.requests import Command, Poll, Unknown
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.system import SYSTEM
 from holdfast._runtime.drivers import aio_quorum
 from holdfast._runtime.fanout import Fanout, FanoutPool, _Count
 
@@ -46,7 +47,7 @@ def test_what_is_in_use_while_the_pool_is_cleared_is_closed_after_its_use() -> N
     poll: Any = None
     fanouts.poll(poll)
     assert closed == ["idle", "used"]
-    assert fanouts.sockets() == []
+    assert fanouts._idle == []
 
 
 @pytest.mark.parametrize(("owed_for", "is_asked"), [(0.5, True), (1.5, False)])
@@ -66,6 +67,15 @@ def test_a_server_that_owes_an_answer_for_longer_than_a_poll_is_not_asked(owed_f
     for each in (fanout._poke_in, fanout._poke_out):
         each.close()
     fanout.selector.close()
+
+
+def test_a_forked_child_closes_also_what_another_thread_was_using() -> None:
+    process: Any = SimpleNamespace(running_keeper=None, system=SYSTEM)
+    fanouts = FanoutPool((Endpoint(),), process)
+    used = fanouts._taken(fanouts._idle)
+    assert set(used.sockets()) == set(fanouts.sockets()) != set()
+    used._turn.release()
+    used.close()
 
 
 def test_a_forked_child_closes_also_what_wakes_a_poll() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import weakref
 from typing import Any
 
 import hiredis
@@ -89,7 +90,7 @@ def _silent(kind: type[socket.socket]) -> type[socket.socket]:
 class Connection:
     """One blocking connection, used by one thread at a time."""
 
-    __slots__ = ("_polls", "_reader", "_recv", "_send", "_system", "_timeout", "address", "sock")
+    __slots__ = ("__weakref__", "_polls", "_reader", "_recv", "_send", "_system", "_timeout", "address", "sock")
 
     def __init__(self, endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> None:
         self._system = system
@@ -225,6 +226,8 @@ class ConnectionPool:
         self._limit = limit
         self._idle = self._none_open()
         """The idle connections; None: a connection that may be opened. `clear` replaces the list."""
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        """The connections that were opened, idle or in use."""
 
     def _none_open(self) -> list[Connection | None]:
         return [None] * (self._limit or 0)
@@ -245,6 +248,7 @@ class ConnectionPool:
         try:
             if connection is None:
                 connection = Connection(self.endpoint, timeout, self._system)
+                self._open.add(connection)
             connection.set_timeout(timeout)
             reply = connection.exchange(packed)
         except BaseException:
@@ -283,4 +287,5 @@ class ConnectionPool:
             idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:
-        return [connection.sock for connection in [*self._idle] if connection is not None]
+        """Return the sockets of all connections, also of those that a thread is using."""
+        return [connection.sock for connection in [*self._open]]

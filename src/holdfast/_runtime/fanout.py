@@ -11,6 +11,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -257,6 +258,8 @@ class FanoutPool:
         self.clock_estimate = ServerClockEstimate()
         self._idle: list[Fanout] = []
         """The fanouts that no thread uses; `clear` replaces the list."""
+        self._open: weakref.WeakSet[Fanout] = weakref.WeakSet()
+        """The fanouts that were opened, idle or in use."""
         self._looks: Keeper | None = None
         """Keeper (background thread) that will read the late answers; None if all answers have come."""
 
@@ -287,6 +290,7 @@ class FanoutPool:
                 return fanout
             idle.insert(0, fanout)
         fanout = Fanout(self._endpoints, self._send_until_answered, self._process.system)
+        self._open.add(fanout)
         fanout.take()
         return fanout
 
@@ -320,7 +324,8 @@ class FanoutPool:
             idle.pop().close()
 
     def sockets(self) -> list[socket.socket]:
-        return [sock for fanout in self._idle for sock in fanout.sockets()]
+        """Return the sockets of all fanouts, also of those that a thread is using."""
+        return [sock for fanout in [*self._open] for sock in fanout.sockets()]
 
 
 def fanouts_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
