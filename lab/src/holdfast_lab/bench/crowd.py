@@ -161,13 +161,13 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
-    """Return the number of acquisitions that overtook another acquisition.
+    """Return the number of acquisitions that were overtaken by another one.
 
-    An acquisition overtakes another one if its fence is lower, although it was requested more than ``slack`` seconds
+    An acquisition was overtaken if another one has a lower fence, although it was requested more than ``slack`` seconds
     later. Fences show the order in which the server grants the lock.
     """
     found = 0
-    latest_ask = float("-inf")  # of all acquisitions with a lower fence
+    latest_ask = float("-inf")  # of the acquisitions with a lower fence than this one
     for turn in sorted(turns, key=lambda turn: turn.fence):
         if turn.asked + slack < latest_ask:
             found += 1

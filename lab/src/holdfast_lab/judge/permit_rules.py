@@ -61,7 +61,7 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
             believers = [other for other in believers if other.end > hold.since]
             if hold.end > hold.since:
                 others = [b for b in believers if not case.apart(b, hold, limits.excuses)]
-                # Of two others, the later one may have the permits that a fault took from the earlier one.
+                # If a fault took the permits of one of the others and gave them to a later one, count only the later one.
                 others = [b for b in others if not any(o is not b and case.apart(b, o, limits.excuses) for o in others)]
                 used = sum(_weight(case, other, hold.since) for other in others)
                 most, mine = _most(case, scene, hold), _weight(case, hold, hold.since)

@@ -157,9 +157,8 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 after = had_before or (asked_after and other.since <= asked)
                 if not after or other is hold or other.fence < hold.fence:
                     continue
-                if not _may_fall(
-                    case, other, hold, limits, asked_after=asked_after
-                ):  # the highest fence may be excused, but not another
+                # A fault may excuse that the highest fence is not exceeded, and not excuse the same for a lower fence.
+                if not _may_fall(case, other, hold, limits, asked_after=asked_after):
                     text = (
                         f"{hold.who} asked at {case.ms(asked)}, after {other.who} got fence {other.fence}, and got {hold.fence}"
                     )
@@ -216,7 +215,7 @@ def _first(case: Evidence, hold: Hold, quorum: int) -> float:
 
 def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
     kept = believed = never = float("-inf")
-    each = {str(number): never for number in range(quorum)}  # by server; these stand for servers without events
+    each = {str(number): never for number in range(quorum)}  # end by server; placeholders for servers without events
     for event in case.said(hold):
         kind = event.kind
         if kind in {"granted", "extended", "freed"}:

@@ -70,7 +70,7 @@ class LadderWorld(Stepwise):
 
     def __init__(self, *, faults: Iterable[str], servers: int, successor: Successor) -> None:
         super().__init__(faults=faults, budget=1, ttl=TTL)
-        self.sparse = False  # so that the number of states that a search tells is that of all states
+        self.sparse = False  # so that the number of states that a search reports includes every state
         self.successor = successor
         for name in ["primary", "replica"] if successor == "replica" else [f"S{number + 1}" for number in range(servers)]:
             TellingServer(self, name)

@@ -46,8 +46,8 @@ class World(Protocol):
 
 
 class Client(Protocol):
-    """The part of a process that its connections use (see `world.Process`). Parameters ``local`` are seconds of the process's
-    clock."""
+    """The part of a process that its connections use (see `world.Process`). A parameter ``local`` is a time of the process's
+    clock, in seconds."""
 
     name: str
     here: bool

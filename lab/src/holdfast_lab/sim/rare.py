@@ -517,7 +517,7 @@ class SetBack(Jumping):
     """A theme in which the server's clock is set, mostly back, while a cached value is loaded and invalidated."""
 
     name = "set-back"
-    unjudged: ClassVar[frozenset[str]] = PEACE | {"S1 old", "S3", "S4"}  # they need a clock that is right
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S1 old", "S3", "S4"}  # these rules rely on a clock that is not set
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"rare set back": 1000, "flight voided": 1000}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
@@ -620,8 +620,8 @@ class Stubborn(Theme):
 
 
 class Crowded(Theme):
-    """A theme in which the server has reached its limit of connections: whoever loses a connection gets no new one for a
-    moment. So a request without a reply is followed by requests that do not leave the process."""
+    """A theme in which the server has reached its limit of connections: a process that loses a connection gets no new one
+    for a moment. So a request without a reply is followed by requests that do not leave the process."""
 
     name = "crowded"
     unjudged: ClassVar[frozenset[str]] = PEACE

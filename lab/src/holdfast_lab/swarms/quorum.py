@@ -212,7 +212,7 @@ def limits(profile: Profile) -> Limits:
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
     forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
     waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
-    waits += profile.ttl if profile.progress_within is not None else 0.0  # servers keep a hung holder's votes for a lease
+    waits += profile.ttl if profile.progress_within is not None else 0.0  # servers keep a hung holder's votes until they expire
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),

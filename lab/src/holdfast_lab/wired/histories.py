@@ -205,7 +205,7 @@ class _Tasks:
                 try:
                     await asked
                 except WireError:
-                    pass  # `finish` finds it in the future
+                    pass  # `finish` reads the error from `asked`, which is a future
                 grant = driver.finish(attempt, asked)
             if grant is None:
                 return await driver.run(operation())
@@ -580,7 +580,7 @@ class History:
     async def _release(self, face: Face, lease: Lease) -> None:
         del self._held[lease]
         self.world.note("release", WORKERS, lease.key)
-        # As the end of a `with` block: what fails is left to the keeper.
+        # As at the end of a `with` block: if the release fails, the keeper tries it again.
         await self._try("released", face.release(lease, tidy=self.profile.tidy))
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
