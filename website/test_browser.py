@@ -51,11 +51,15 @@ class Reader:
         page.set_default_timeout(PATIENCE)
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
-        page.on("requestfailed", lambda request: self.complaints.append(f"{page.url}: {request.url}: {request.failure}"))
+        page.on("requestfailed", self._miss)
 
     def _hear(self, message: Any) -> None:
         if message.type in {"warning", "error"}:
             self.complaints.append(f"{self.page.url}: {message.text}")
+
+    def _miss(self, request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # which only says that the next page was opened before the icon had come
+            self.complaints.append(f"{self.page.url}: {request.url}: {request.failure}")
 
     def open(self, url: str, *, width: int = DESKTOP, scheme: Any = "light") -> None:
         """Open a page in a window of this width, as a reader whose system has this theme."""
