@@ -42,6 +42,8 @@ class Serializer(Protocol):
 class Codec:
     """A codec, which turns values into bytes to store, and such bytes back into values."""
 
+    kind: str
+
     def __init__(self, name: str, dumps: Callable[[Any], bytes], loads: Callable[[bytes], Any], kind: str = "") -> None:
         self.name = name
         self.kind = kind or name

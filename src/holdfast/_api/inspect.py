@@ -49,7 +49,8 @@ class Holder(Party):
     mark: str
     """A text that identifies the lease: it stays the same while the lease lasts."""
 
-    __str__ = Party.__str__
+    def __str__(self) -> str:
+        return Party.__str__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,8 @@ class Waiter(Party):
     weight: int
     """Number of permits that the process waits for; 1 for a lock."""
 
-    __str__ = Party.__str__
+    def __str__(self) -> str:
+        return Party.__str__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,12 @@ class UserLease:
 class LeaseCore(UserLease, Owner):
     """The internal object of a lease: the part that the sync and the asyncio API share."""
 
+    attempt: Attempt
+    endpoint: Any
+    process: Home
+    fence: int
+    on_lost: Callable[..., object] | None
+    user_type: Callable[[Any], Any]
     taker: Callable[[], object]
     """Weak reference to the thread or task that acquired a permit."""
     voted = False
@@ -137,9 +143,9 @@ class LeaseCore(UserLease, Owner):
     """The lease of several locks that this lease is part of, which is notified of the loss too; None if there is none."""
     driver: Any
     """Runs the operations of the lease; None for the lease of a job's run."""
-    passed = False
+    passed: bool = False
     """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
-    told_loss = False
+    told_loss: bool = False
     """True once the owner was notified of the loss."""
     handed_over = False
     """True once a ticket was issued for this lease."""

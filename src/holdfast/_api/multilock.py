@@ -88,6 +88,9 @@ def _servers(member: Member) -> list[str]:
 class Part:
     """One of the locks of a `MultiLock` during an attempt to acquire all of them; implements `_core.lock.multilock.Part`."""
 
+    group: Hashable
+    attempt: Attempt
+
     def __init__(self, whole: Whole, member: Member, driver: Any, home: Any) -> None:
         self.member = member
         self.home = home
@@ -338,6 +341,9 @@ class BaseMultiLease:
 
 class BaseMultiCore(UserLease):
     """The internal object of the lease of several locks acquired together: the part that the sync and the asyncio API share."""
+
+    fences: dict[str, int]
+    told_loss: bool
 
     def __init__(self, whole: Whole, name: str, on_lost: Callable[..., object] | None, driver: Any) -> None:
         self.driver = driver

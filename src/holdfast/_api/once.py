@@ -85,6 +85,8 @@ class Job(NamedTuple):
 class Running:
     """A running call of a `once` function, as `Once.current` returns it inside of the function. No method asks a server."""
 
+    outer: Running | None
+
     def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
         self.me = me
         """The thread or task that makes the call."""
@@ -180,7 +182,13 @@ def current() -> Running:
 class BaseOnce(Steps):
     """The options and the flows of `once`: the part that the sync and the asyncio API share."""
 
-    current = staticmethod(current)
+    @staticmethod
+    def current() -> Running:
+        """Return the innermost running call of a `once` function around this code: for its fence, and to check its lease.
+
+        Raises NotHeld outside of such a function.
+        """
+        return current()
 
     @staticmethod
     async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:

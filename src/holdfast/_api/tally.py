@@ -19,6 +19,16 @@ class Tally:
         "total_wait", "waiting",
     )  # fmt: skip
 
+    acquisitions: int
+    ended: int
+    losses: int
+    longest_hold: float
+    total_hold: float
+    contended: int
+    timeouts: int
+    total_wait: float
+    longest_wait: float
+
     def __init__(self) -> None:
         self.waiting: dict[int, float] = {}
         """Local time in seconds at which each attempt began to wait, by its id: a reference would keep the attempt alive."""

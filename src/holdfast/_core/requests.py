@@ -52,6 +52,10 @@ class Answer(Struct, Generic[R]):
 
     __slots__ = __match_args__ = ("value", "sent", "came")
 
+    value: R
+    sent: float
+    came: float
+
     def __init__(self, value: R, sent: float, came: float) -> None:
         self.value = value
         self.sent = sent
@@ -258,6 +262,11 @@ class Run(Request[Answer[R]]):
 
     __slots__ = __match_args__ = ("script", "keys", "args", "timeout")
 
+    script: Script[R]
+    keys: tuple[bytes, ...]
+    args: tuple[bytes | str | int, ...]
+    timeout: float
+
     def __init__(self, script: Script[R], keys: tuple[bytes, ...], args: tuple[bytes | str | int, ...], timeout: float) -> None:
         self.script = script
         self.keys = keys
@@ -300,6 +309,10 @@ class Command(Request[Answer[Any]]):
 
     __slots__ = ("args", "packed", "timeout")
     __match_args__ = ("args", "timeout")
+
+    args: tuple[bytes | str | int, ...]
+    timeout: float
+    packed: bytes
 
     def __init__(self, args: tuple[bytes | str | int, ...], timeout: float) -> None:
         self.args = args
@@ -413,6 +426,10 @@ class GiveBack(Instant[None]):
     """
 
     __slots__ = __match_args__ = ("call", "server", "until")
+
+    call: Run[int]
+    server: int
+    until: float
 
     def __init__(self, call: Run[int], server: int, until: float) -> None:
         self.call = call

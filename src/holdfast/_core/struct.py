@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Self, TypeVar, overload
+from typing import ClassVar, Generic, Self, TypeVar, overload
 
 
 class Struct:
@@ -18,16 +18,19 @@ class Struct:
     """
 
     __slots__ = ()
-    __match_args__: tuple[str, ...] = ()
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    @classmethod
+    def _fields(cls) -> tuple[str, ...]:
+        return cls.__match_args__  # type: ignore[attr-defined, no-any-return]  # each subclass has them
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__match_args__)
+        return all(getattr(self, name) == getattr(other, name) for name in self._fields())
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields())
         return f"{type(self).__name__}({shown})"
 
 

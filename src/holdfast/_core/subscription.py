@@ -18,6 +18,9 @@ class Listener:
 
     __slots__ = ("hints", "listener_id", "prefix", "slot")
 
+    listener_id: str
+    prefix: bytes
+
     def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
         self.listener_id = listener_id
         self.slot: Slot | None = None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast._lua import codes
 
@@ -84,6 +84,11 @@ class Script(Generic[R]):
     """A script, with the function that turns its reply into a Python value."""
 
     __slots__ = ("body", "name", "parse", "sha")
+
+    name: str
+    body: bytes
+    sha: str
+    parse: Callable[[Any], R]
 
     def __init__(self, name: str, parse: Callable[[object], R]) -> None:
         self.name = name

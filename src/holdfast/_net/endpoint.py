@@ -97,6 +97,19 @@ class Endpoint:
         "username",
     )
 
+    host: str
+    port: int
+    path: str | None
+    local: str | None
+    db: int
+    username: str | None
+    password: str | None
+    credentials: Any
+    tls: tuple[tuple[str, Any], ...] | None
+    timeout: float
+    client: Any
+    finder: Finder | None
+
     def __init__(
         self,
         *,

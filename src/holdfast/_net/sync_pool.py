@@ -322,6 +322,8 @@ class Pool:
     """The connections of a process to one server: those of the main thread, of up to OWN other threads, and the
     shared one."""
 
+    dedicated: Dedicated
+
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
         self._system = system

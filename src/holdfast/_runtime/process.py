@@ -46,6 +46,11 @@ C = TypeVar("C", bound=Connections)
 class Process:
     """The registry of this process: its id and tokens, its keeper, its connections and its event-loop drivers."""
 
+    clock: Callable[[], float]
+    pid: int
+    id: str
+    started: float
+
     def __init__(self, system: System = SYSTEM) -> None:
         self.system = system
         self.clock = system.clock

@@ -103,7 +103,7 @@ def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Ele
 class LeaderRun(run.Run):
     """A run of a command that lasts as long as this candidate leads."""
 
-    fences = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
+    fences: tuple[str, ...] = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
 
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
         from holdfast._runtime.process import current

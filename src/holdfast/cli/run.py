@@ -238,6 +238,13 @@ def _urls(args: argparse.Namespace) -> list[str]:
 class Run:
     """One call of ``holdfast run``, from the start of the guardian to the exit code."""
 
+    args: argparse.Namespace
+    guard: Guard
+    urls: list[str]
+    signals: Signals
+    terminal: Terminal
+    attempts: int
+    started: bool
     fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
 
     def __init__(self, args: argparse.Namespace, urls: list[str], guard: Guard) -> None:

@@ -75,6 +75,9 @@ class Signals:
     """Receiver of the signals to forward to the command. While ``raising`` is True, a signal raises `Interrupted` and is not
     forwarded."""
 
+    wake: int
+    raising: bool
+
     def __init__(self) -> None:
         self.raising = False
         self._early: list[int] = []
@@ -174,6 +177,23 @@ class Result:
 
 class Supervisor:
     """The supervisor of one command under one lease: it forwards signals, and ends the command when the lease is lost."""
+
+    guard: Guard
+    lease: Lease
+    signals: Signals
+    terminal: Terminal
+    terms: Terms
+    error: Callable[[str], None]
+    notice: Callable[[str], None]
+    result: Result
+    started: bool
+    pid: int
+    refused: bool
+    confirmed: float
+    kill_at: float
+    doom: float
+    overdue_at: float
+    over: bool
 
     def __init__(
         self,

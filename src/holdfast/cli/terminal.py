@@ -18,6 +18,10 @@ STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 class Terminal:
     """The controlling terminal of this process. If there is none, every method does nothing."""
 
+    fd: int
+    at_once: bool
+    lent_to: int
+
     def __init__(self) -> None:
         self.fd = -1
         self.lent_to = 0

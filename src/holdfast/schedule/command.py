@@ -54,6 +54,10 @@ class Command:
         echo: function called with each line that the command prints.
     """
 
+    argv: list[str]
+    env: dict[str, str]
+    kill_after: float
+
     def __init__(
         self,
         argv: Sequence[str],

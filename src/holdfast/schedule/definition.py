@@ -20,7 +20,11 @@ HISTORY = 1000
 ON_THE_SERVER = {"min_runtime": "keep"}
 """Maps the Python name of an option to its name in the definition stored on the server, if the two differ."""
 
-CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "overlap": ("skip", "queue", "allow"),
+    "misfire": ("skip", "once", "all"),
+    "on_crash": ("leave", "again"),
+}
 
 
 def checked(name: str, options: dict[str, Any]) -> Options:

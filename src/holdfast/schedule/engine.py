@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._api.lease import core_of
 from holdfast._core.schedule.job import Changed
@@ -18,7 +18,10 @@ from holdfast.schedule.command import JobFailed
 from holdfast.schedule.definition import read
 from holdfast.schedule.run import Cancelled, Run, RunCore, enter
 
-log = logger("holdfast.schedule")
+if TYPE_CHECKING:
+    from logging import Logger
+
+log: Logger = logger("holdfast.schedule")
 
 PATIENCE = 5.0
 """Seconds that `Schedule.stop` waits for the runs to end after it has told them to end."""

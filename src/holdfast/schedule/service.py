@@ -10,7 +10,7 @@ from holdfast._api.flow import InTasks, InThreads, Steps, complete
 from holdfast._api.functions import is_async
 from holdfast._core.schedule import loop
 from holdfast._runtime.flag import Flag
-from holdfast._runtime.process import current
+from holdfast._runtime.process import Process, current
 from holdfast.errors import ServerError
 from holdfast.schedule.engine import Engine, log
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 class BaseService(Steps):
     """One period of serving a schedule, from start to stop: the part that the sync and the asyncio API share."""
 
+    process: Process
     over: Any
     """Event that is set when the service has ended."""
 
@@ -110,6 +111,8 @@ class BaseService(Steps):
 
 class Service(InThreads, BaseService):
     """One period of serving a schedule in a thread."""
+
+    over: Flag
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -53,6 +53,7 @@ class Timetable:
     never delayed beyond the next tick.
     """
 
+    jitter: float
     kind: ClassVar[str]
 
     def __init__(self, *, jitter: Seconds = 0.0, salt: str = "") -> None:
@@ -112,6 +113,8 @@ class Every(Timetable):
     """A tick (scheduled time) every ``seconds``, at multiples of ``seconds`` since 1970. So the ticks do not depend on when a
     process starts."""
 
+    seconds: float
+
     kind = "every"
 
     def __init__(self, seconds: Seconds, *, jitter: Seconds = 0.0, salt: str = "") -> None:
@@ -138,6 +141,9 @@ class Cron(Timetable):
     job runs the first time. A job whose hour or minute field begins with ``*`` does not run during a skipped hour, and runs in
     both passes of a repeated hour.
     """
+
+    expression: str
+    tz: str
 
     kind = "cron"
 

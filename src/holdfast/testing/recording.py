@@ -117,6 +117,9 @@ def process() -> str:
 class _Holding:
     """One recorded acquisition: the base class of `Holding` (threads) and `AsyncHolding` (tasks)."""
 
+    who: str
+    attempt: str
+
     def __init__(self, record: Recorder, lock: BaseLock[Any, Any], worker: str) -> None:
         self._record = record
         self._lock = lock

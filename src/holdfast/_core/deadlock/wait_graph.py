@@ -32,6 +32,9 @@ PER_LOOK = 20_000
 class WaitGraph:
     """The waits, on one server or in one Cluster, of those threads and tasks of this process that hold other locks there."""
 
+    at: float
+    untold: bool
+
     def __init__(self, node: Watched) -> None:
         self.nodes: list[Watched] = [node]
         self.at = float("inf")

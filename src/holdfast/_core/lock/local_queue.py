@@ -21,6 +21,8 @@ Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -74,6 +76,11 @@ class Question(Struct):
 
     __slots__ = __match_args__ = ("token", "at", "unanswered", "enough", "callers")
 
+    token: str
+    at: float
+    unanswered: int
+    enough: int
+
     def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
         self.token = token
         self.at = at
@@ -116,6 +123,24 @@ class LocalQueue:
         "turn_of",
         "untold",
     )
+
+    node: QueuePort
+    prefix: bytes
+    mutex: AbstractContextManager[object]
+    in_change: Callable[[], bool]
+    clock: Callable[[], float]
+    last_reply: Busy
+    last: int
+    taken: float
+    crowded: bool
+    question_at: float
+    late_at: float
+    questioned_at: float
+    next_look: float
+    linger_until: float
+    fence: int
+    passes: int
+    asked: bool
 
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
         self.node = node

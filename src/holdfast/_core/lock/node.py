@@ -7,12 +7,14 @@ over two connections: one for commands, the other for published messages. The th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.ports import InboxAddress, Lines, NodeKeeper, PendingUndo, ReleaseListener
+from holdfast._core.lock.ports import InboxAddress, Line, Lines, NodeKeeper, PendingUndo, ReleaseListener
 from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec, Waiter, milliseconds
 from holdfast._core.lock.release import revocation
 from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, register, renewals
@@ -45,6 +47,17 @@ class Node:
 
     The methods run in the keeper (background thread) unless their docstring says otherwise.
     """
+
+    mutex: AbstractContextManager[object]
+    clock: Callable[[], float]
+    in_change: Callable[[], bool]
+    later: Callable[[Callable[[], None]], None]
+    waiting: Waiting
+    renewing: Renewing
+    commands: Line
+    inbox: Line
+    wait_graph: WaitGraph
+    record_at: float
 
     def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: InboxAddress | None = None) -> None:
         self.keeper = keeper

@@ -388,6 +388,11 @@ class Attempt:
         "waited",
     )  # fmt: skip
 
+    spec: Spec
+    tally: Tally | None
+    token: str
+    slot: Slot | None
+
     may_be_on_server: bool
     """True if the server may store the lock or a position in its queue for this attempt."""
     maybe_in_flight: bool
@@ -486,6 +491,18 @@ class Waiter:
         "told",
     )
 
+    awaits_inbox: bool
+    busy: Busy
+    refresh_at: float
+    requested_ttl: float
+    hint: int
+    hinted_at: float
+    asked_under: int
+    in_flight: bool
+    last_contact: float
+    attempt: Attempt
+    late: bool
+
     def __init__(self, attempt: Attempt, busy: Busy) -> None:
         self.attempt = attempt
         self.awaits_inbox = False
@@ -551,6 +568,11 @@ class Grant(Struct):
         "held_lease",
     )
 
+    attempt: Attempt
+    deadline: float
+    fence: int
+    taken: float
+
     in_claim_window: bool
     """True if the last holder handed the lock over: the lease is only the short claim window until its first renewal."""
     queued: bool
@@ -585,6 +607,8 @@ class AskServer(Struct):
 
     __slots__ = __match_args__ = ("place",)
 
+    place: Waiter | None
+
     def __init__(self, place: Waiter | None = None) -> None:
         self.place = place
 
@@ -594,6 +618,8 @@ class Failed(Struct):
     was ended."""
 
     __slots__ = __match_args__ = ("error",)
+
+    error: Exception
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -632,6 +658,14 @@ class HeldLease:
         "token",
         "ttl",
     )
+
+    maybe_in_flight: bool
+    token: str
+    ttl: float
+    ends_at: float
+    lost: str
+    deadline: float
+    renew_at: float
 
     spec: Spec
     fence: int

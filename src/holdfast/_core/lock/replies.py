@@ -49,6 +49,9 @@ class Held(Struct):
 
     __slots__ = __match_args__ = ("fence", "last")
 
+    fence: int
+    last: int
+
     def __init__(self, fence: int, last: int) -> None:
         self.fence = fence
         self.last = last

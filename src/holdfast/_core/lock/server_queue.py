@@ -79,6 +79,8 @@ def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tupl
 class Waiting:
     """All waiters of one process in the queues of one server."""
 
+    round_at: float
+
     def __init__(self) -> None:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()

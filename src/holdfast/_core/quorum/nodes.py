@@ -22,6 +22,8 @@ from holdfast._core.requests import Run, WireError
 class QuorumNodes:
     """The nodes (the keeper's state for one server each) of all servers that vote together."""
 
+    waiting: Waiting
+
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.nodes = nodes
         self.waiting = Waiting()  # always empty, because these servers have no queue

@@ -87,6 +87,13 @@ class ScheduleState:
     Any thread may call `end` and `stop`. Only the thread that runs `turn` may call the other methods.
     """
 
+    jobs: dict[str, ServedJob]
+    listener: Listener
+    stop_at: float
+    stopping: bool
+    retry_at: float
+    beat_at: float
+
     def __init__(
         self, keys: Keys, jobs: list[ServedJob], *, host: str, timeout: float, limit: int, strict: bool = False
     ) -> None:

@@ -24,6 +24,10 @@ class CoalescedWaiter(Listener):
 
     __slots__ = ("coalescer", "found", "held", "leads", "overdue")
 
+    leads: bool
+    held: bool
+    overdue: bool
+
     def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
         super().__init__(listener_id, prefix)
         self.coalescer: Coalescer | None = None

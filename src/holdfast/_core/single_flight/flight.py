@@ -121,6 +121,8 @@ class LoadLease(HeldLease):
 
     __slots__ = ("entry",)
 
+    entry: EntrySpec
+
     def __init__(self, entry: EntrySpec, grant: Grant) -> None:
         super().__init__(grant)
         self.fence = 0  # another load of the key may begin while this one's result is on its way
@@ -137,6 +139,12 @@ class Load(Owner):
     """
 
     __slots__ = ("__weakref__", "entry", "fence", "held_lease", "on_lost", "record", "waited")
+
+    entry: EntrySpec
+    fence: int
+    record: Record | None
+    waited: bool
+    held_lease: LoadLease
 
     def __init__(self, entry: EntrySpec, grant: Grant, record: Record | None) -> None:
         self.entry = entry

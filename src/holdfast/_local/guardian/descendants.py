@@ -374,6 +374,8 @@ class Orphans:
     a shell that executed ``exec holdfast run``, and orphans that become its children because it is process 1.
     """
 
+    subreaper: bool
+
     def __init__(self) -> None:
         self.subreaper = become_subreaper()
         self.since = -1

@@ -83,6 +83,12 @@ class Guard:
     are reported together, with PID 0.
     """
 
+    orphans: descendants.Orphans | None
+    pid: int
+    asked: float
+    channel: int
+    dead: bool
+
     def __init__(self, channel: int, pid: int, orphans: descendants.Orphans | None, stuck: int = -1) -> None:
         """Store the file descriptor of the channel to a guardian, and the guardian's pid.
 

@@ -42,6 +42,11 @@ class PrivateServer:
     ConfigError if there is no server program, ServerError if the server does not start.
     """
 
+    directory: Path
+    socket: str
+    url: str
+    pid: int
+
     def __init__(
         self,
         *args: str,

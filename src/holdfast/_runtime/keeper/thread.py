@@ -48,6 +48,16 @@ class Keeper:
     Other threads may call only the methods in the first part of this class.
     """
 
+    clock: Callable[[], float]
+    mutex: threading.RLock
+    selector: selectors.BaseSelector
+    loops: Loops
+    foreign_locks: ForeignLocks
+    thread: threading.Thread
+    closing: bool
+    ended: bool
+    wake_at: float
+
     def __init__(
         self, process_id: str, record: Callable[[Sequence[Wait], Mapping[bytes, str]], str], system: System = SYSTEM
     ) -> None:

@@ -30,6 +30,8 @@ class Actor:
     """A process that runs one role (function) of a module such as `actors`: reads orders as lines, and answers in JSON
     lines."""
 
+    pid: int
+
     def __init__(self, url: str, role: str, *arguments: str, module: str = "holdfast.cli.demo.actors") -> None:
         self._said = bytearray()
         self._process = subprocess.Popen(
@@ -85,6 +87,10 @@ class Actor:
 
 class Stage:
     """The server of a demo, with the processes and keys of the demo; the end of ``with`` kills and deletes them."""
+
+    name: str
+    client: redis.Redis
+    server: str
 
     def __init__(self, url: str) -> None:
         self.url = url

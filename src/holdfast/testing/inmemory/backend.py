@@ -59,6 +59,9 @@ class Memory:
     Close the server at the end. Leases that are still held on it are lost then.
     """
 
+    socket: str
+    url: str
+
     def __init__(self) -> None:
         parent = tempfile.gettempdir()
         if len(os.fsencode(parent)) > 60:

@@ -99,6 +99,9 @@ class Backend(Protocol):
 class Session:
     """The state of one client connection: its protocol version, name, subscriptions and transaction."""
 
+    protocol: int
+    leaving: bool
+
     def __init__(self, server: Backend) -> None:
         self._server = server
         self._reader = hiredis.Reader()  # a request has the form of a reply that is an array of strings

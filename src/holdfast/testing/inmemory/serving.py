@@ -24,7 +24,7 @@ from holdfast.testing.keyspace import Keyspace, ReplyError
 
 T = TypeVar("T")
 
-log = logging.getLogger("holdfast.testing")
+log: logging.Logger = logging.getLogger("holdfast.testing")
 
 _SCRIPTS = {b"EVAL", b"EVALSHA"}
 
@@ -34,6 +34,8 @@ _one_at_a_time = threading.Lock()
 
 class Connection:
     """A client connection: its socket, its session, and the replies that have not been sent yet."""
+
+    session: Session
 
     def __init__(self, serving: Serving, sock: socket.socket) -> None:
         self.sock = sock
@@ -109,6 +111,8 @@ class Connection:
 class Serving:
     """The thread of a server in memory, and its sockets. Other threads may use only `run`, `close`, `delay` and
     `lost_answers`."""
+
+    delay: float
 
     def __init__(self, path: Path) -> None:
         self.path = path

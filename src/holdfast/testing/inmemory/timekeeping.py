@@ -77,5 +77,5 @@ def _checked(seconds: Seconds) -> float:
     return number
 
 
-clock = Clock()
+clock: Clock = Clock()
 """The clock of holdfast in this process, which a test moves."""

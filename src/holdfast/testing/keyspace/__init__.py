@@ -39,6 +39,9 @@ class Keyspace:
     """
 
     __slots__ = ("_data", "_run_id", "full", "now", "published")
+
+    now: int
+    full: bool
     _engine = Engine(kinds()[0])
 
     def __init__(self, now: int = 0) -> None:

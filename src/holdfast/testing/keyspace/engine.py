@@ -54,6 +54,19 @@ def kinds() -> list[str]:
 class Engine:
     """A Lua runtime with the functions of `calls.lua`, and the scripts that it has compiled."""
 
+    clear: Any
+    execute: Any
+    new: Any
+    run: Any
+    dump: Any
+    load: Any
+    version: Any
+    peek: Any
+    set_run_id: Any
+    subscribe: Any
+    forbid: Any
+    forbidden: Any
+
     def __init__(self, kind: str) -> None:
         lupa: Any = importlib.import_module(f"lupa.{kind}")
         lua = lupa.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
