@@ -287,5 +287,5 @@ class ConnectionPool:
             idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all connections, also of those that a thread is using."""
-        return [connection.sock for connection in [*self._open]]
+        """Return the sockets of all open connections, also of those that a thread is using."""
+        return [connection.sock for connection in [*self._open] if connection.sock.fileno() >= 0]
