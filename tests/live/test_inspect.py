@@ -307,3 +307,15 @@ def test_of_more_than_are_listed_all_are_counted(
             stack.enter_context(holdfast.Semaphore(server.url, name, 5))
         seen = Seeing(face, server.url).show(name)
     assert (seen.used, len(seen.holders)) == (3, 2)
+
+
+def test_what_is_never_held_is_not_among_the_locks(face: str, server: PrivateServer, name: str) -> None:
+    """`show` shows it."""
+    prefix = f"{name}:"
+    holdfast.Event(server.url, "event", prefix=prefix).set()
+    holdfast.CountDownLatch(server.url, "latch", 2, prefix=prefix).count_down()
+    holdfast.Barrier(server.url, "barrier", 1, prefix=prefix).wait()
+    seeing = Seeing(face, server.url, prefix=prefix)
+    with holdfast.Lock(server.url, "lock", prefix=prefix):
+        assert seeing.names() == {"lock"}
+    assert [seeing.show(kind).kind for kind in ("event", "latch", "barrier")] == ["event", "latch", "barrier"]

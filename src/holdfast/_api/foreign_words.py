@@ -83,7 +83,7 @@ METHODS = {
     "extend": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
     "reacquire": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
     "renew": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
-    "owned": "use lock.lease, which is None unless this object holds the lock; lease.check() raises if it was lost",
+    "owned": "use lock.lease, which is None unless this object holds the lock; lease.verify() asks the server",
     "held": "use lock.lease, which is None unless this object holds the lock; lease.check() raises if it was lost",
     "fence": "use the fence of the lease that `with` or acquire() returns: lease.fence",
     "token": "use the fence of the lease that `with` or acquire() returns: lease.fence",

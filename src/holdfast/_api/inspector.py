@@ -121,7 +121,9 @@ class BaseInspector(Steps, Generic[Client]):
 
     async def _page(self, survey: Survey, pattern: str) -> list[LockInfo]:
         """Return the locks that the next part of the search has found."""
-        return [describe(seen, self._prefix) for seen in await self._run(scan.page(survey), f"locks {pattern!r}")]
+        found = [describe(seen, self._prefix) for seen in await self._run(scan.page(survey), f"locks {pattern!r}")]
+        # An event, a latch or a barrier is never held: its key only shows that it was used.
+        return [lock for lock in found if lock.kind not in {"event", "latch", "barrier"} or lock.holders or lock.waiters]
 
     async def _show(self, name: str | bytes | LockInfo, key: str | bytes | None) -> LockInfo:
         called, lock = self._key(name, key)

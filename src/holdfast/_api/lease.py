@@ -93,7 +93,7 @@ class BaseLease:
         return left
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, NotHeld if it was released. Asks no server."""
+        """Raise LeaseLost if the lease is lost, NotHeld if it was released. Asks no server: `verify` does."""
         self._core.check()
 
     def progress(self) -> None:
@@ -287,6 +287,21 @@ class LeaseCore(UserLease, Owner):
             held_lease.may_extend(self.process.clock(), ttl)  # the last of several requests counts
         if not self.note_renewal(kept, made, sent, ttl):
             raise self.lease_lost()
+
+    async def verify_on_server(self) -> None:
+        """Ask the server whether it still has the lease, by a renewal. `verify` of both APIs runs this operation.
+
+        A renewal is the one request that all kinds of leases have. It does not prolong a lease with ``renew=False``.
+        """
+        held_lease = self.held_lease
+        if held_lease.spec.renew:
+            await self.renew_on_server(None)
+            return
+        length = held_lease.ttl
+        try:
+            await self.renew_on_server(max(MIN_TTL, held_lease.remaining(self.process.clock())))
+        finally:
+            held_lease.ttl = length  # what `renew` uses without an argument
 
     def try_release(self) -> Any:
         """Release the lease if nobody else wants the lock. Return what `Runner.release` returns: for asyncio, an awaitable."""

@@ -452,6 +452,13 @@ class BaseMultiCore(UserLease):
         for part, core in zip(self.whole.parts, self.cores, strict=True):
             await multilock.there(core.renew_on_server(ttl), part.home)
 
+    async def verify_on_server(self) -> None:
+        """Ask the servers whether they still have the leases, one after the other. `verify` runs this operation."""
+        if self.is_over():
+            raise self.not_held()
+        for part, core in zip(self.whole.parts, self.cores, strict=True):
+            await multilock.there(core.verify_on_server(), part.home)
+
     async def release_on_server(self) -> None:
         """Release all leases. `release` runs this operation."""
         if self.is_over():

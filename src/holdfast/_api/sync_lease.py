@@ -35,6 +35,17 @@ class Lease(leases.BaseLease):
         """
         self._core.driver.run(self._core.renew_on_server(ttl))
 
+    def verify(self) -> None:
+        """Ask the server whether it still has the lease. `check` does not ask it.
+
+        Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
+        true at the time of the request only: have the resource check the fence, too. A lease that is renewed automatically is
+        renewed by this request.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
+        """
+        self._core.driver.run(self._core.verify_on_server())
+
     def release(self) -> None:
         """Release the lock.
 

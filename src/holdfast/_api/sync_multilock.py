@@ -32,6 +32,13 @@ class MultiLease(multilocks.BaseMultiLease):
         """
         self._core.driver.run(self._core.renew_on_server(ttl))
 
+    def verify(self) -> None:
+        """Ask the servers whether they still have all leases. `check` does not ask them. See `Lease.verify`.
+
+        Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
+        """
+        self._core.driver.run(self._core.verify_on_server())
+
     def release(self) -> None:
         """Release all locks.
 
