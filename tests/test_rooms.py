@@ -60,9 +60,14 @@ def name_of(path: Path, package: Path) -> str:
 MODULES = {name_of(path, package): path for package in (ROOT, LAB) for path in sorted(package.rglob("*.py"))}
 
 
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> Iterator[str]:
     """Modules of ours that a file names, wherever in it: also under ``if TYPE_CHECKING``, and in functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom):
@@ -147,14 +152,14 @@ def test_every_request_is_in_one_file_and_some_driver_does_it() -> None:
     path = ROOT / "_core" / "requests.py"
     kinds = {
         node.name: ast.unparse(node.bases[0])
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.ClassDef) and node.bases and re.match(r"(Request|Instant)\[", ast.unparse(node.bases[0]))
     }
     elsewhere = [
         f"{module}: {node.name}"
         for module, other in MODULES.items()
         if other != path and not module.startswith(("holdfast.testing", LAB.name))
-        for node in ast.walk(ast.parse(other.read_text()))
+        for node in ast.walk(parse(other))
         if isinstance(node, ast.ClassDef) and any(re.match(r"(Request|Instant)\[", ast.unparse(base)) for base in node.bases)
     ]
     assert elsewhere == []

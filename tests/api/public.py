@@ -126,6 +126,7 @@ def function_lines(name: str, function: object, *, skip_self: bool = False) -> I
     yield f"){end}"
 
 
+@functools.cache
 def assigned(cls: type) -> dict[str, str]:
     """Return the attributes that a class's methods set on ``self``, with their annotations where they have some."""
     found: dict[str, str] = {}
@@ -195,6 +196,7 @@ def thing_lines(name: str, thing: object) -> Iterator[str]:
         yield f"{name}: {type(thing).__name__}"
 
 
+@functools.cache
 def names() -> str:
     """Return names.txt."""
     lines = ["# What is public, written by `make api`."]
