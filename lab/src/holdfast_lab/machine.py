@@ -58,7 +58,7 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.working)
     @rule()
     def is_over(self) -> None:
-        """Do nothing, because all clients have ended."""
+        """Do nothing. Hypothesis needs a step that is possible after all clients have ended."""
 
     @invariant()
     def obeys_the_rules(self) -> None:

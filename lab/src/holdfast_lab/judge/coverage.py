@@ -20,27 +20,27 @@ class Coverage:
     events: int = 0
     taken: int = 0
     contended: int = 0
-    """Acquisitions after a wait, because another client held the lock."""
+    """Number of acquisitions after a wait, because another client held the lock."""
     handed_over: int = 0
-    """Acquisitions by a waiter that was in the server's queue."""
+    """Number of acquisitions by a waiter that was in the server's queue."""
     passed: int = 0
-    """Acquisitions of a lock that another worker of the same process handed on to the worker."""
+    """Number of acquisitions of a lock that another worker of the same process handed on to the worker."""
     inherited: int = 0
-    """Acquisitions by a waiter that had inherited its position in the server's queue from another waiter of its process."""
+    """Number of acquisitions by a waiter that inherited its position in the server's queue from a waiter of its process."""
     lingered: int = 0
-    """Leases that a process kept for a while after the release, because none of its workers was waiting for the lock."""
+    """Number of leases that a process kept for a while after the release, because no worker of it was waiting for the lock."""
     again: int = 0
-    """Acquisitions of a lock by a worker that already held it (reentrant locks)."""
+    """Number of acquisitions of a lock by a worker that already held it (reentrant locks)."""
     renewed: int = 0
     expired: int = 0
-    """Leases that ended before their holder released them."""
+    """Number of leases that ended before their holder released them."""
     lost: int = 0
-    """Leases whose holder was notified of their loss."""
+    """Number of leases whose holder was notified of their loss."""
     refused: int = 0
-    """Writes that the protected resource refused because of a low fence."""
+    """Number of writes that the protected resource refused because of a low fence."""
     written: int = 0
     gave_up: int = 0
-    """Attempts to acquire that ended busy, failed or cancelled."""
+    """Number of attempts to acquire that ended busy, failed or cancelled."""
     died_holding: int = 0
     died_asking: int = 0
     faults: Counter[str] = field(default_factory=Counter)

@@ -78,7 +78,7 @@ class _Spec(NamedTuple):
     replicas: int = 0
     """Number of replicas that must acknowledge the lock before it counts as acquired; 0: none."""
     guard: float = 0.0
-    """Quarantine in seconds: for that long a server that may have lost its data grants no lock; 0: no quarantine."""
+    """Seconds for which a server that may have lost its data grants no lock (quarantine); 0: no quarantine."""
     progress_within: float | None = None
     """Maximum seconds between two calls of ``progress()``: later, the holder counts as hung and loses the lease; None: no
     limit."""
