@@ -142,8 +142,7 @@ def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool =
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
     Return the older leases that are lost, as this grant proves; the caller reports them after it has freed the mutex.
-    ``hurry``: False for a lease that was just handed over: waking the keeper now would delay its holder, and the keeper wakes
-    early enough anyway.
+    ``hurry``: False if the lease was just handed over: waking the keeper would delay its holder, and it wakes in time anyway.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)
