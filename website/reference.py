@@ -27,7 +27,7 @@ TOPICS = {
     "lock": Topic("Locks", "locks.md", "Lock FairLock RLock Lease LockLease LockStatistics locked close"),
     "semaphore": Topic("Semaphores", "semaphores.md", "Semaphore BoundedSemaphore"),
     "rwlock": Topic("Read-write locks", "semaphores.md", "RWLock ReadSide WriteSide WriteLease"),
-    "connection": Topic("One client for a whole program", "connect.md", "connect Connection"),
+    "connection": Topic("One client for a whole program", "connect.md", "connect Connection SyncClient AsyncClient Seconds"),
     "multilock": Topic("Several locks at once", "multilock.md", "MultiLock MultiLease"),
     "redlock": Topic("Several servers", "redlock.md", "Redlock declare_new"),
     "once": Topic("Once", "once.md", "once Once Outcome Running"),
@@ -72,7 +72,7 @@ def public() -> dict[str, dict[str, str]]:
         if line.startswith("## "):
             module = line.removeprefix("## ")
             found[module] = {}
-        elif match := re.match(r"(?:class|def|async def) (\w+)(?:: as ([\w.]+)\.\w+)?|(\w+): ", line):
+        elif match := re.match(r"(?:class|def|async def|type) (\w+)(?:: as ([\w.]+)\.\w+)?|(\w+): ", line):
             found[module][match[1] or match[3]] = match[2] or module
     return found
 
@@ -96,8 +96,9 @@ def pages() -> dict[str, str]:
         names = topic.names.split()
         guide = f"The page [{topic.title}](../{topic.guide}) explains them."
         found[f"{file}.md"] = "\n".join([f"# {topic.title}\n", f"{guide}\n", *(entry(f"holdfast.{name}") for name in names)])
-        own = [name for name in names if origins["holdfast.aio"][name] == "holdfast.aio"]
-        shared = ", ".join(f"[`{name}`]({file}.md#holdfast.{name})" for name in names if name not in own)
+        of_tasks = {name: origins["holdfast.aio"][name] for name in names if name in origins["holdfast.aio"]}
+        own = [name for name, origin in of_tasks.items() if origin == "holdfast.aio"]
+        shared = ", ".join(f"[`{name}`]({file}.md#holdfast.{name})" for name in of_tasks if name not in own)
         also = f" `holdfast.aio` has these names of [`holdfast`]({file}.md), too: {shared}." if shared else ""
         entries = (entry(f"holdfast.aio.{name}", tasks=True) for name in own)
         found[f"aio-{file}.md"] = "\n".join([f"# {topic.title} for asyncio\n", f"{guide}{also}\n", *entries])

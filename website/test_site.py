@@ -65,7 +65,7 @@ def test_every_public_name_is_in_the_reference(parsed: dict[Path, Parsed]) -> No
     for line in reference.NAMES.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             module = line.removeprefix("## ")
-        elif found := re.match(r"(?:class |def |async def |(?=\w+: ))(\w+)", line):
+        elif found := re.match(r"(?:class |def |async def |type |(?=\w+: ))(\w+)", line):
             name = "" if re.search(r": as [\w.]+$", line) else f"{module}.{found[1]}"
             missing += [name] * (name != "" and name not in anchors)
         elif name and (found := re.match(r"    \.(?:async def |def )?(\w+)", line)):
