@@ -31,13 +31,13 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
         raise ConfigError(f"{named(function)} is a generator: {why}", parameter="function")
 
 
-def refuse_bare(given: object, form: str) -> None:
+def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
     """Raise ConfigError if ``given`` is a function: then a decorator was used without its arguments. ``form``: the right form.
 
     Without this check, the error would come at the first call of the decorated function, if at all.
     """
     if inspect.isroutine(given) or isinstance(given, functools.partial):
-        raise ConfigError(f"{named(given)} is decorated without arguments: write {form}", parameter="template")
+        raise ConfigError(f"{named(given)} is decorated without arguments: write {form}", parameter=parameter)
 
 
 def takes_options(form: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

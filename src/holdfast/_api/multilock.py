@@ -39,7 +39,7 @@ def find(
     if locks is None:
         client, locks = None, client
     if isinstance(locks, str | bytes) or not isinstance(locks, Iterable):
-        raise _bad("locks must be a list of names or lock objects; for names, pass a client or URL before the list")
+        raise _bad("pass a list of names or lock objects; for names, pass a client or URL before the list")
     found = [one if isinstance(one, lock_base.BaseLock) else _named(client, one, make, options) for one in locks]
     if not found:
         raise _bad("the list is empty; pass at least one name or lock object")
@@ -47,7 +47,7 @@ def find(
         if isinstance(lock, Reentrant):
             raise _bad(f"{lock!r} is reentrant, and a MultiLock holds each lock only once: pass a Lock of the same name")
         if not isinstance(lock, kind) or isinstance(lock, BaseMultiLock):
-            raise _bad(f"{lock!r} is of the wrong class: pass a {make.__module__}.Lock, FairLock, Redlock or Semaphore")
+            raise _bad(f"{lock!r} is of the wrong class: pass a Lock, FairLock, Redlock or Semaphore of {_api_of(make)}")
     mine = multilock.in_order((member_of(lock) for lock in found), _place)
     seen: set[tuple[str, bytes]] = set()
     for member in mine:
@@ -56,6 +56,10 @@ def find(
                 raise _bad(f"{member.lock.name!r} is listed twice: the second acquisition would wait for the first")
             seen.add(place)
     return mine
+
+
+def _api_of(lock_type: type[lock_base.BaseLock[Any, Any]]) -> str:
+    return "holdfast.aio" if lock_type._face == "asyncio" else "holdfast"  # noqa: SLF001 - a class of ours
 
 
 def _named(client: object, name: object, make: Callable[..., K], options: dict[str, Any]) -> K:

@@ -48,6 +48,13 @@ def whole_number(value: object, parameter: str) -> int:
     return value
 
 
+def plain_number(value: object, parameter: str, most: float) -> float:
+    """Return ``value``. Raises ConfigError if it is not a number from 0 to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ConfigError(f"{parameter} must be a number from 0 to {most:g}, not {value!r}", parameter=parameter)
+    return value
+
+
 def _longest(quarantine: object) -> float:
     """Return the longest lease in seconds that the ``quarantine`` option allows; 0 without quarantine."""
     if quarantine is False:
@@ -82,6 +89,8 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
     if timeout == -1:
         return own
     number = as_number(timeout)
+    if not isinstance(number, int | float):
+        raise TypeError(f"timeout must be {WANTED}, not {timeout!r}")
     if number < 0:
         raise ValueError("timeout value must be a non-negative number")
     if number > threading.TIMEOUT_MAX:

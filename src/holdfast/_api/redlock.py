@@ -44,7 +44,7 @@ def find(
 ) -> tuple[tuple[Endpoint, ...], ServerSet]:
     """Return the endpoints of the servers that vote together, and their `ServerSet`. Raises ConfigError if they cannot vote."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
-        raise _bad("servers must be a list of clients or URLs, or a dictionary of them with names as keys")
+        raise _bad("pass a list of clients or URLs, or a dictionary of them with names as keys")
     named = isinstance(servers, Mapping)
     clients = list(servers.values()) if isinstance(servers, Mapping) else list(servers)
     _check_number(len(clients))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Self, 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, WITH
-from holdfast._api.functions import is_async, refuse_generator
+from holdfast._api.functions import is_async, refuse_bare, refuse_generator
 from holdfast._api.options import refuse_mistaken, seconds
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
@@ -214,6 +214,7 @@ class BaseSchedule(Steps, Generic[Client]):
         ``name``: the job's name, by default the function's. ``jitter``: maximum delay of a tick in seconds; all processes
         compute the same delay. ``options``: those of `Options`. Raises ConfigError if an option is invalid.
         """
+        refuse_bare(expression, '@schedule.cron("@daily")', "expression")
 
         def declare(function: F) -> F:
             named = _named(function) if name is None else name
@@ -224,6 +225,7 @@ class BaseSchedule(Steps, Generic[Client]):
 
     def every(self, seconds: Seconds, *, name: str | None = None, jitter: Seconds = 0.0, **options: Any) -> Callable[[F], F]:
         """Decorator: run the function at each multiple of ``seconds`` since 1970, by the server's clock. See `cron`."""
+        refuse_bare(seconds, '@schedule.every("5m")', "seconds")
 
         def declare(function: F) -> F:
             named = _named(function) if name is None else name

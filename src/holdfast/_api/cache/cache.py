@@ -121,7 +121,7 @@ class BaseCache(Steps, Generic[Client]):
         self._codec = codecs.find(codec)
         self._max_size = checked_size(max_size)
         self._how = How(checked_ttl(ttl), checked_stale(stale), (), options.checked_wait(wait), checked_busy(busy))
-        self._beta = 1000 * options.seconds(beta, "beta", 0.0, 1000.0)
+        self._beta = 1000 * options.plain_number(beta, "beta", 1000)
         self._errors = codecs.exception_types(errors, "errors")
         self._error_ttl = checked_ttl(error_ttl, "error_ttl")
         self._outage = Outage(f"cache {name!r}", down)
