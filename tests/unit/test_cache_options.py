@@ -83,7 +83,7 @@ def test_keys_are_made_from_arguments() -> None:
 
     assert price.cache_key("A1") == "price:A1:EUR"
     assert price.cache_key(sku="A1", currency="USD") == "price:A1:USD"
-    assert (price.__name__, price.__doc__) == ("price", "What it costs.")  # type: ignore[attr-defined]
+    assert (price.__name__, price.__doc__) == ("price", "Its cost.")  # type: ignore[attr-defined]
     assert list(inspect.signature(price).parameters) == ["sku", "shop", "currency"]
     with pytest.raises(TypeError, match="missing a required argument: 'sku'"):
         price.cache_key()  # type: ignore[call-arg]

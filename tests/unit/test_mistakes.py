@@ -226,11 +226,16 @@ def test_without_asyncio(use: Callable[[], Coroutine[Any, Any, object]]) -> None
 # Units
 
 
-@pytest.mark.parametrize("ttl", [30000, 5000, 60_000.0])
+@pytest.mark.parametrize("ttl", [30000, 5000, 60_000.0, 12_345_000])
 def test_a_lease_in_milliseconds(ttl: float) -> None:
-    with pytest.warns(HoldfastWarning, match=rf"^ttl={ttl:g} is a lease of .* hours, .*pass ttl={ttl / 1000:g} for") as caught:
+    with pytest.warns(
+        HoldfastWarning, match=rf"^ttl={ttl:.0f} is a lease of .* hours, .*pass ttl={ttl / 1000:.0f} for"
+    ) as caught:
         holdfast.Lock(URL, "x", ttl=ttl)
     assert caught[0].filename == __file__
+    meant = re.search(r'ttl="(.*)" if', str(caught[0].message))
+    assert meant is not None
+    holdfast.Lock(URL, "x", ttl=meant[1])
 
 
 @pytest.mark.parametrize("ttl", [30, 900, 1000, 3600, 7200, 36_000, 86_400, 5001, "30000s", timedelta(seconds=30000)])

@@ -118,8 +118,8 @@ def warn_of_milliseconds(ttl: object) -> None:
     """Warn the user of a lease that is probably meant in milliseconds, as 30000 is. A text with a unit says what it means."""
     if isinstance(ttl, int | float) and ttl >= MILLISECONDS and ttl % 1000 == 0 and ttl % 3600:
         warnings.warn(
-            f"ttl={ttl:g} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass ttl={ttl / 1000:g} for {ttl:g} "
-            f'milliseconds, or ttl="{ttl:g}s" if you mean it',
+            f"ttl={ttl:.0f} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass ttl={ttl / 1000:.0f} for "
+            f'{ttl:.0f} milliseconds, or ttl="{ttl:.0f}s" if you mean it',
             HoldfastWarning,
             of_the_user(),
         )
@@ -144,8 +144,8 @@ def make_spec(
 ) -> Spec:
     """Check the options of a lock and return its description. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
-    warn_of_milliseconds(ttl)
-    ttl = seconds(ttl, "ttl", MIN_TTL)
+    given, ttl = ttl, seconds(ttl, "ttl", MIN_TTL)
+    warn_of_milliseconds(given)
     if deadlock not in {"wait", "raise"}:
         raise ConfigError(f"deadlock must be 'wait' or 'raise', not {deadlock!r}", parameter="deadlock")
     longest = _longest(quarantine)
