@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from holdfast._clock import clock
 from holdfast._core.requests import RegisterWaiter, Sleep
 from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection, _Protocol
@@ -85,6 +87,34 @@ def test_a_coroutine_that_is_closed_leaves_its_operation_to_the_keeper() -> None
     assert (len(driver.calls), len(driver.running), ended) == (1, 1, [])
     driver.calls[0]()
     assert (len(driver.running), ended) == (0, ["begins to clean up"])
+
+
+def test_a_task_that_is_cancelled_during_its_release_finishes_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = SimpleNamespace(size=5, before=b"", after=b"", timeout=1.0)
+    monkeypatch.setattr("holdfast._runtime.drivers.aio.leave", lambda *_: frame)
+
+    async def main() -> None:
+        loop, cleaned = asyncio.get_running_loop(), list[object]()
+
+        async def clean_up(operation: object) -> None:
+            cleaned.append(operation)
+
+        driver: Any = SimpleNamespace(
+            loop=loop, running=set(), clean_up=clean_up, leave=None, _clock=clock, _watch=lambda _lease: None
+        )
+        driver.stream = SimpleNamespace(send=lambda *_: loop.create_future())
+        driver._interrupted = lambda lease, error: Driver._interrupted(driver, lease, error)
+        lease = Mock(finish_release=lambda: "the rest of the release")
+        held_lease: Any = SimpleNamespace(token="token")
+        attempt: Any = SimpleNamespace(is_direct=True, first=None)
+        releasing = asyncio.create_task(Driver.release(driver, attempt, held_lease, lease))
+        await asyncio.sleep(0)
+        releasing.cancel()
+        await asyncio.wait([releasing])
+        assert releasing.cancelled()
+        assert cleaned == ["the rest of the release"]
+
+    asyncio.run(main())
 
 
 def test_a_loop_that_has_ended_is_forgotten() -> None:

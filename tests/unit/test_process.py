@@ -221,6 +221,25 @@ def test_closing_waits_for_the_last_answer_and_no_longer() -> None:
     keeper.run()
 
 
+def test_a_holder_is_told_before_its_lock_is_released_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code has to stop before another client gets the lock."""
+    keeper, done = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[object]()
+    node = SimpleNamespace(
+        address="",
+        inbox=None,
+        close=lambda _error: None,
+        farewell=lambda: (["lease"], ["release"]),
+        commands=SimpleNamespace(call=lambda call, _then: done.append(call)),
+    )
+    keeper._nodes[Endpoint()] = cast("Any", node)
+    monkeypatch.setattr(keeper, "report", done.append)
+    keeper._farewell(30)
+    assert done == ["lease", "release"]
+    keeper._nodes.clear()
+    keeper._stopping = True
+    keeper.run()
+
+
 def test_a_forked_child_closes_the_sockets_that_are_open() -> None:
     """One may have been closed before the process forked, and not been forgotten yet."""
     ours, theirs = socket.socketpair()
