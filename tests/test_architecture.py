@@ -193,7 +193,7 @@ def test_each_file_says_first_what_it_holds() -> None:
 # Public names
 
 LOCK = "acquire key lease locked name progress release statistics ticket"
-LEASE = "check fence key lost name progress release remaining renew"
+LEASE = "check fence key lost name progress release remaining renew verify"
 
 
 def test_names_are_there_before_what_they_stand_for_is_imported() -> None:
@@ -304,6 +304,7 @@ OF_ASYNCIO = {
     "Awaitable[T]": "T",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
+    "AsyncClient": "SyncClient",
     "valkey.asyncio.Valkey": "valkey.Valkey",
     "Tasks may share": "Threads may share",
     "(a coroutine function": "(a function",

@@ -454,8 +454,9 @@ def test_whoever_asks_in_the_same_moment_gets_the_same_error(monkeypatch: pytest
 
 
 def test_after_a_success_nobody_gets_the_error_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, now = Cluster((("a", 1),), {}, None), 100.0
-    monkeypatch.setattr("holdfast._net.cluster.clock", lambda: now)
+    system, now = System(), 100.0
+    system.clock = lambda: now
+    cluster = Cluster((("a", 1),), {}, None, system)
     outcomes = iter([NotSent("no answer", "a:1"), None])
 
     def ask(_until: float) -> None:

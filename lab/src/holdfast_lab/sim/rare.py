@@ -26,8 +26,7 @@ from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.world import World
 
 Moment = Callable[[float], float]
-"""A function that converts a number from 0 to 1 to the time of a fault. The swarm decides whether that is in seconds or in
-events."""
+"""A function that converts a number from 0 to 1 to the time of a fault, in seconds or in events, as the swarm counts."""
 
 
 PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
@@ -43,7 +42,6 @@ class Theme:
     histories."""
     unjudged: ClassVar[frozenset[str]] = PEACE
     """Names of the rules that can judge no case under the theme, because its fault excuses all of them."""
-
     more_rules: ClassVar[tuple[str, ...]] = ()
     """Names of the rules that are checked only under the theme."""
 
@@ -711,29 +709,20 @@ class Voting(Theme):
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
     }
+    face = "asyncio"
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         rng = self._rng(seed)
-        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.face, profile.tidy, profile.scale = self.face, True, 3.0
         profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
         profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
 
 
-class Polling(Theme):
-    """A theme of the real drivers: three servers vote on each lock, and the sync driver for several servers is used."""
+class Polling(Voting):
+    """A theme of the real drivers: as `Voting`, with the sync driver for several servers."""
 
     name = "polling"
-    unjudged: ClassVar[frozenset[str]] = frozenset()
-    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
-    }
-
-    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        rng = self._rng(seed)
-        profile.face, profile.tidy, profile.scale = "sync", True, 3.0
-        profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
-        profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
+    face = "sync"
 
 
 class Redirecting(Theme):
