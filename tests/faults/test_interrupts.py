@@ -94,11 +94,12 @@ def test_row_11_interrupted_on_the_way_into_the_queue(
 @pytest.mark.parametrize("timeout", [-1, 60])
 def test_row_11_interrupted_while_waiting(server: PrivateServer, admin: Admin, name: str, timeout: float) -> None:
     """Row 11: a wait without limit can be interrupted too, and at once."""
-    lock = holdfast.FairLock(server.url, name, ttl=5)
-    with holdfast.FairLock(server.url, name, ttl=5):
-        with interrupt_when(lambda: len(admin.places()) == 1):
-            lock.acquire(timeout=timeout)
-        assert admin.places() == []
+    holder, lock = (holdfast.FairLock(server.url, name, ttl=5) for _ in range(2))
+    holder.acquire()
+    with interrupt_when(lambda: len(admin.places()) == 1):
+        lock.acquire(timeout=timeout)
+    assert admin.places() == []
+    holder.release()
     admin.nothing_left()
 
 
