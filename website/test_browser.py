@@ -29,6 +29,10 @@ EXPECTED = {
     "LockTimeout": "reference/holdfast.errors.html",
     "HOLDFAST_URL": "environment.html",
     "fencing token": "fences.html",
+    "Redlock": "redlock.html",
+    "nightly job": "schedule.html",
+    "permissions": "access-control.html",
+    "split brain": "replicas.html",
     "crontab": "cron.html",
 }
 """Words that a reader may look for, and the page that explains them."""

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     told = "write the ticket to this file (mode 0600); an existing\nfile is replaced once the lock is held"
     add("--ticket-file", metavar="PATH", help=told)
     add("--label", default="acquire", help="name of the holder, shown to others (default: acquire)")
-    servers.add_options(parser)
+    servers.add_options(parser, several=False)
     add("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
     servers.add_loudness(parser, "also print how long it took to acquire the lock")
     add("--json", action="store_true", help="print the answer as JSON, with the ticket if it is not in\na file")

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")
     parser.add_argument("--prefix", default="hf:", help="start of the schedule's keys (default: hf:)")
     parser.add_argument("--last", metavar="N", type=int, default=20, help="show the last N runs, for history (default: 20)")
-    servers.add_options(parser)
+    servers.add_options(parser, several=False)
     servers.add_loudness(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     parser.add_argument("--ticket-file", metavar="PATH", help="file that `acquire` wrote; removed after the release")
-    servers.add_options(parser)
+    servers.add_options(parser, several=False)
     parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
     servers.add_loudness(parser, "also print that the lock is released")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")

@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help="TOML file with jobs, or the import path of a\nholdfast.Schedule or holdfast.aio.Schedule",
     )
-    servers.add_options(parser)
+    servers.add_options(parser, several=False)
     add("--name", help="name of the schedule (default: the file's); processes\nwith the same name share its jobs")
     add("--strict", action="store_true", help="do not start if another program serves a job of the\nsame name")
     add("--prefix", help="start of all keys on the server (default: the file's,\nor hf:)")

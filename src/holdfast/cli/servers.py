@@ -25,12 +25,12 @@ LINKS = 40
 """Greatest number of symbolic links that are followed to a file, as on Linux."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that `settled` reads: --url, --url-file and --local."""
+def add_options(parser: argparse.ArgumentParser, *, several: bool = True) -> None:
+    """Declare the options that `settled` reads: --url, --url-file and --local; with several=False, those that `one` reads."""
+    majority = "repeat it for a lock on a majority\nof several servers" if several else "this subcommand works on one\nserver"
     group = add_urls(
         parser,
-        "URL of the server; repeat it for a lock on a majority\n"
-        "of several servers. Every user of this machine can see\n"
+        f"URL of the server; {majority}. Every user of this machine can see\n"
         "arguments: put passwords in HOLDFAST_URL or --url-file",
     )
     group.add_argument(
