@@ -11,8 +11,8 @@ from typing import Any
 from holdfast._api import options
 from holdfast._api.caller import AioCaller, BaseCaller, Caller, resolves_client
 from holdfast._api.flow import complete
-from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import KEEP_S
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Conflict, Run, in_the_way
 from holdfast._core.retry import retry_idempotent

@@ -26,7 +26,7 @@ OURS = """
     holdfast._core.lock.name_conflict holdfast._core.lock.idle_queues holdfast._core.lock.replies holdfast._core.names
     holdfast._core.lock.node holdfast._core.lock.renewal holdfast._core.lock.replication holdfast._core.requests
     holdfast._core.lock.uncontended holdfast._core.struct holdfast._core.lock.ports holdfast._core.lock.foreign_lock
-    holdfast._core.operation holdfast._runtime.keeper.foreign_locks
+    holdfast._core.operation holdfast._core.lock.spec holdfast._runtime.keeper.foreign_locks
     holdfast._core.lock.owner holdfast._core.lock.release holdfast._api.options holdfast._api.error_map holdfast._net.transport
     holdfast._core.deadlock.wait_graph holdfast._core.lock.server_queue holdfast._runtime holdfast._clock
     holdfast._runtime.keeper.inbox_wait holdfast._runtime.flag holdfast._runtime.drivers.choice holdfast._runtime.keeper.lines

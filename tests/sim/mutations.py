@@ -89,7 +89,7 @@ ASKING = (
     ),
     Mutation(
         "no-margin",
-        "_core/lock/records.py",
+        "_core/lock/spec.py",
         "margin",
         Instead("ttl * 0.01 + 0.002", "0.0"),
         "there is no margin for the drift of clocks",

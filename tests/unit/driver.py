@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast._core.lock.records import Attempt, Spec, Waiter, milliseconds
+from holdfast._core.lock.records import Attempt, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replies import REFRESH
 from holdfast._core.lock.server_queue import Waiting
+from holdfast._core.lock.spec import Spec, milliseconds
 from holdfast._core.requests import (
     Answer,
     Command,

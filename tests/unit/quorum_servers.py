@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast._core.lock.acquire import acquire as acquired
-from holdfast._core.lock.records import Grant, Spec, milliseconds
+from holdfast._core.lock.records import Grant
 from holdfast._core.lock.renewal import Renewing, renewals
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import Spec, milliseconds
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import NodeLease, QuorumLease

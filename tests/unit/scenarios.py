@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast._core.lock.records import Spec
+from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Down, NotSent, TimedOut
 from unit.driver import ME, OTHER, Driver, spec
 from unit.server import LOCK, Server

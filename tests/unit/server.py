@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy, Held, Reply
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Run
 from holdfast._lua import Script

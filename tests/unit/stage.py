@@ -12,9 +12,10 @@ import pytest
 from holdfast._api import aio_lock, error_map, lock, sync_lock
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.owner import Reference
-from holdfast._core.lock.records import HeldLease, Queue, Spec
+from holdfast._core.lock.records import HeldLease, Queue
 from holdfast._core.lock.renewal import Renewing, renewal
 from holdfast._core.lock.replies import RELEASE
+from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Run
 from holdfast._net.endpoint import Endpoint
 from unit.driver import ME, Driver, Slot

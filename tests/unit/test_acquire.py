@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, acquire
-from holdfast._core.lock.records import Attempt, Grant, milliseconds
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import GRACE_S, Busy
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
 from unit.driver import OTHER, Driver, Fault, always, an_attempt, first, kind_of, some, spec
 from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing

@@ -18,8 +18,9 @@ from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_redlock import Redlock
 from holdfast._api.sync_semaphore import Semaphore
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.records import Grant, HeldLease, margin
+from holdfast._core.lock.records import Grant, HeldLease
 from holdfast._core.lock.replies import NO_ANSWER, Busy
+from holdfast._core.lock.spec import margin
 from holdfast._core.quorum.votes import ServerSet, VoteRound
 from holdfast._core.requests import Answer, NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError

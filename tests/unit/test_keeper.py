@@ -17,9 +17,10 @@ from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import LABELS_EVERY_S, PING_EVERY_S, RECORD_AFTER_S, RECORD_EVERY_S, Node
 from holdfast._core.lock.ports import Then
-from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, margin
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, renewal
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast._core.lock.local_queue import MORE_FENCES, PASS_LIMIT_S, UNREAD_CHECK_EVERY_S, USEFUL_LEFT_S
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, margin
+from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease
 from holdfast._core.lock.replies import BLOCK, Held
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import NotSent
 from unit.local_queues import OF_THE_SERVER, House, woken
 

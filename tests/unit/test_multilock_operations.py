@@ -8,7 +8,8 @@ import pytest
 
 from holdfast._api.multilock import BaseMultiCore, Whole
 from holdfast._core.lock.multilock import multi_acquire, multi_release
-from holdfast._core.lock.records import Attempt, Spec
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.spec import Spec
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, first

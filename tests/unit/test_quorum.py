@@ -9,8 +9,9 @@ import pytest
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.acquire import acquire as acquired
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.records import Grant, margin
+from holdfast._core.lock.records import Grant
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import margin
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast._core.lock.acquire import start_over
-from holdfast._core.lock.records import Attempt, margin
+from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.release import give_up, release
 from holdfast._core.lock.renewal import renew
 from holdfast._core.lock.replies import Revoked
+from holdfast._core.lock.spec import margin
 from holdfast._core.operation import Dropped
 from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswered, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec

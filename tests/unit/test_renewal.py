@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.lock.records import CLAIM_AFTER_S, GRID, Attempt, Grant, HeldLease, margin
+from holdfast._core.lock.records import CLAIM_AFTER_S, Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import BATCH, EARLY_HINTS_MAX, Renew, Renewing, renewals
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._core.lock.spec import GRID, margin
 from holdfast._lua import codes
 from unit.driver import spec
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast._clock import clock
-from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import RENEW
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, Command, Now, Refused, Replicate, Run
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError

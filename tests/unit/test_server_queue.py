@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.lock.records import margin
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, Held
 from holdfast._core.lock.server_queue import REMEMBERED, USABLE_LEFT_S, Waiting
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, Down, Granted, NotSent, Refused, Run
 from unit.waiters import busy, enlisted, put, queued, sent_by, waiter
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.lock.records import margin
 from holdfast._core.lock.replies import Busy, Held
 from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY_S, Waiting, refreshment
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Conflict, Down, Gone, Granted, NotSent
 from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, KeepAlive, Now, Refused, Request, Run
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import GET_OR_LEASE, Found, Granted, LookupPolicy, fresh

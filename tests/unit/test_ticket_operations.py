@@ -16,7 +16,7 @@ from holdfast import ConfigError, LeaseLost, Lock, NotHeld, ServerError, Ticket,
 from holdfast._api import ticket as texts
 from holdfast._api.lease import core_of
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.records import Spec
+from holdfast._core.lock.spec import Spec
 from holdfast._core.lock.ticket import TRIES
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import NotSent, Refused, Unknown

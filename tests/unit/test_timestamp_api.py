@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import legacy
 from holdfast._core import timestamp
-from holdfast._core.lock.records import margin
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, Command, NotSent, Now, Request, Run, Sleep, UnixTime
 from holdfast._core.timestamp import Hold, Stamp, Strange, read
 from holdfast.legacy import aio

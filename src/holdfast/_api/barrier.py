@@ -13,7 +13,7 @@ from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.event import ANSWER_WITHIN, KEEP, Named, at_least_one
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, WITH
-from holdfast._core.lock.records import Spec, answer_within, milliseconds
+from holdfast._core.lock.spec import Spec, answer_within, milliseconds
 from holdfast._core.rendezvous import barrier
 from holdfast._core.rendezvous.barrier import BarrierSpec, Broken, Participant
 from holdfast._durations import Seconds

@@ -15,8 +15,9 @@ from holdfast._api.statistics import LockStatistics
 from holdfast._core import election
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch, NoSuchCandidate
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Spec
+from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.replies import NO_ANSWER, PAUSED, Busy
+from holdfast._core.lock.spec import Spec
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._durations import Seconds

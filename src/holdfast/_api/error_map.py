@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast._core import control_records, names
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Spec
+from holdfast._core.lock.spec import Spec
 from holdfast._core.names import PROCESS
 from holdfast._core.requests import ConfigMismatch, NotSent, Refused, TooFew, WireError
 from holdfast._runtime.process import current

@@ -10,7 +10,7 @@ from holdfast._api import options
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import complete, of_asyncio
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import milliseconds
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import encoded, start
 from holdfast._core.rendezvous import latch
 from holdfast._core.rendezvous.latch import CountMismatch, Forgotten, LatchSpec

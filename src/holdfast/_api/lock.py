@@ -12,8 +12,9 @@ from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.owner import is_held_by
-from holdfast._core.lock.records import Attempt, Grant, Registrar, Spec
+from holdfast._core.lock.records import Attempt, Grant, Registrar
 from holdfast._core.lock.replies import PAUSED, Busy
+from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Command, WireError
 from holdfast._core.retry import retry_idempotent
 from holdfast._durations import Seconds

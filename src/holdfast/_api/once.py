@@ -21,7 +21,8 @@ from holdfast._api.functions import is_async, named, refuse_generator, takes_opt
 from holdfast._api.templates import Filled, checked_ignore, fields_of
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, answer_within
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.spec import answer_within
 from holdfast._core.names import start
 from holdfast._core.requests import Refused, WireError
 from holdfast._core.single_flight import flight

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast._api.foreign_words import hint_for
 from holdfast._core import names
-from holdfast._core.lock.records import Spec, answer_within
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._core.lock.spec import Spec, answer_within
 from holdfast._core.names import lock_keys
 from holdfast._durations import WANTED, Seconds, as_number
 from holdfast._log import of_the_user

@@ -14,7 +14,7 @@ from holdfast._api.lock import L
 from holdfast._api.options import checked_timeout, refuse_mistaken
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, key_conflict
-from holdfast._core.lock.records import Permits
+from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import ALL, Count
 from holdfast._core.requests import Conflict, WireError
 from holdfast._durations import Seconds

@@ -12,8 +12,9 @@ from holdfast._api import lock as lock_base
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._clock import clock
 from holdfast._core import control_records
-from holdfast._core.lock.records import HeldLease, milliseconds
+from holdfast._core.lock.records import HeldLease
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease

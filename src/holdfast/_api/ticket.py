@@ -15,8 +15,9 @@ from holdfast._api.lock import L
 from holdfast._core import control_records
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import Spec
 from holdfast._core.lock.ticket import Void
 from holdfast._core.names import lock_keys, name_of, raw_key, side_key, start
 from holdfast._core.requests import WireError

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.lock.acquire import Strategy, again, key_conflict, start_over, take
-from holdfast._core.lock.records import Attempt, Grant, Registrar, Spec, Tally, Waiter, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, Registrar, Tally, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import Spec, margin, milliseconds
 from holdfast._core.requests import (
     Answer,
     Conflict,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast._core.lock.records import Permits, Spec, milliseconds
 from holdfast._core.lock.replies import Reply, Scripts, read_acquire, read_list, read_refresh
+from holdfast._core.lock.spec import Permits, Spec, milliseconds
 from holdfast._core.requests import Conflict, Run
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.lock.records import margin
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Command, NewToken, Now, Refused, Run, Sleep, UnixTime, Unknown, WireError
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number

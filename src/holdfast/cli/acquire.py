@@ -157,7 +157,7 @@ def _leave_word(args: argparse.Namespace, url: str) -> None:
     from holdfast._api.caller import Caller
     from holdfast._api.flow import complete
     from holdfast._core import control_records
-    from holdfast._core.lock.records import milliseconds
+    from holdfast._core.lock.spec import milliseconds
     from holdfast._core.names import lock_keys, record_key, start
     from holdfast._core.requests import Command, WireError
     from holdfast._runtime.process import current

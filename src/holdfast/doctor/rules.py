@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast._core.lock.records import answer_within
+from holdfast._core.lock.spec import answer_within
 from holdfast.doctor.facts import Facts, Finding, Level, Terms
 
 SKEW = 0.5

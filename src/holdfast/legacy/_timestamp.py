@@ -12,7 +12,7 @@ from holdfast._api.options import MIN_TTL, refuse_mistaken, seconds
 from holdfast._clock import clock as local_clock
 from holdfast._clock import wall
 from holdfast._core import timestamp
-from holdfast._core.lock.records import answer_within
+from holdfast._core.lock.spec import answer_within
 from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
 from holdfast._durations import Seconds

@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._core.lock.records import Permits
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import READING, WRITING, semaphore
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from holdfast._api.election import BaseTermCore
 from holdfast._core import election as elections
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch
-from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.spec import Spec
 from holdfast._core.names import side_key
 from holdfast._core.requests import Sleep, WireError
 from holdfast.errors import HoldfastError, NoCandidate

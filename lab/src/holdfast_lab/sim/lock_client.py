@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast._api.lease import LeaseCore
 from holdfast._core import permit
 from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon, acquire
-from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease, Spec, answer_within, milliseconds
+from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease
 from holdfast._core.lock.replies import GRACE_S, Busy, Held
+from holdfast._core.lock.spec import Spec, answer_within, milliseconds
 from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import ConfigMismatch, TooFew, WaitLocally, WireError

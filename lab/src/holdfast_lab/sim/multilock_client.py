@@ -17,7 +17,7 @@ from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.worker import Cancelled, Slot
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Spec
+    from holdfast._core.lock.spec import Spec
     from holdfast_lab.sim.worker import Worker
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast._api.redlock import BaseQuorumCore
-from holdfast._core.lock.records import Grant, Spec, milliseconds
+from holdfast._core.lock.records import Grant
+from holdfast._core.lock.spec import Spec, milliseconds
 from holdfast._core.names import side_key
 from holdfast._core.quorum import acquire as quorum_acquire
 from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet

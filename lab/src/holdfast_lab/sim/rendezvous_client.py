@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.lock.records import Spec
+from holdfast._core.lock.spec import Spec
 from holdfast._core.rendezvous import barrier, latch
 from holdfast._core.rendezvous.barrier import BARRIER, BarrierSpec, Broken, Participant
 from holdfast._core.rendezvous.latch import LATCH, Forgotten, LatchSpec

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast._core import permit
-from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RENEW
 from holdfast._core.lock.slot_migration import single_key_form
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import PREFIX, guard_key
 from holdfast._core.quorum.votes import DECLARE_NEW
 from holdfast._core.requests import Call, Command, Refused, Run

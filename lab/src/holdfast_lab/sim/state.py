@@ -24,7 +24,8 @@ from holdfast._core.lock.local_queue import KEEPER_TURN, LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.owner import nobody
 from holdfast._core.lock.ports import PendingUndo
-from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Spec, Waiter
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Waiter
+from holdfast._core.lock.spec import Spec
 from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import (
     AllAnswered,

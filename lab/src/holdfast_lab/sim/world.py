@@ -45,7 +45,7 @@ from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH, Entry, Stuck, Weather
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Spec
+    from holdfast._core.lock.spec import Spec
     from holdfast._core.requests import Call, Subscriber
     from holdfast._net.endpoint import Endpoint
 

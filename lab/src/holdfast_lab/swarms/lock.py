@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from holdfast._core.lock.records import Spec
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Sleep
 from holdfast_lab import checkers
 from holdfast_lab.judge.coverage import Coverage

@@ -13,7 +13,7 @@ import random
 from functools import partial
 from typing import Any
 
-from holdfast._core.lock.records import Spec
+from holdfast._core.lock.spec import Spec
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.sim.lock_client import Lock

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from holdfast._core import permit
-from holdfast._core.lock.records import Permits
+from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import READING, SEMAPHORE, WRITING
 from holdfast._core.requests import Sleep, WireError
 from holdfast_lab.judge.coverage import Coverage

@@ -28,8 +28,9 @@ from typing import Any, Literal, TypeVar
 from holdfast._api.lease import LeaseCore
 from holdfast._api.redlock import BaseQuorumCore
 from holdfast._core.lock.acquire import ON_ONE_SERVER, abandon, acquire
-from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import Spec, answer_within
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire as quorum_acquire
 from holdfast._core.quorum.nodes import QuorumNodes

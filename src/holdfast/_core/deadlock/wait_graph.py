@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._core.lock.ports import Wait
-from holdfast._core.lock.records import Attempt, Spec
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.spec import Spec
 
 if TYPE_CHECKING:
     from holdfast._core.deadlock.victim import DeadlockDetector

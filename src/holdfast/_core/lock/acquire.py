@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, Spec, Turn, Waiter, margin, scripts
+from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, Turn, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import BLOCK, GRACE_S, NO_ANSWER, Busy, Held, Reply, Revoked
+from holdfast._core.lock.spec import Spec, margin, scripts
 from holdfast._core.requests import (
     Answer,
     Conflict,

@@ -6,7 +6,7 @@ Their key is the name itself, so they and our lock of that name do not exclude e
 from __future__ import annotations
 
 from holdfast._core import names
-from holdfast._core.lock.records import Spec
+from holdfast._core.lock.spec import Spec
 
 LONGEST = 64
 """Length in bytes of the longest value that a lock of another library is expected to have."""

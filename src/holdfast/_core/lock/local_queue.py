@@ -27,9 +27,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast._core.lock.owner import nobody
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, Spec, Turn, margin
+from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, Turn
 from holdfast._core.lock.renewal import QUESTION_EVERY_S
 from holdfast._core.lock.replies import BLOCK, NO_ANSWER, Busy, Held
+from holdfast._core.lock.spec import Spec, margin
 from holdfast._core.requests import Outcome, TimedOut, WireError
 from holdfast._core.struct import Struct
 

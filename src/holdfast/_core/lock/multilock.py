@@ -12,8 +12,9 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast._core.lock.acquire import local_queue_of, register_lease
-from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import GRACE_S, Busy, read_list
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, NewToken, Now, Refused, Run, RunOn, Sleep, Unknown, WireError
 from holdfast._lua import Script
 

@@ -15,10 +15,11 @@ from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.ports import InboxAddress, Line, Lines, NodeKeeper, PendingUndo, ReleaseListener
-from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec, Waiter, milliseconds
+from holdfast._core.lock.records import Attempt, HeldLease, Queue, Waiter
 from holdfast._core.lock.release import revocation
 from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, register, renewals
 from holdfast._core.lock.server_queue import SlotMoved, Waiting, refreshment
+from holdfast._core.lock.spec import Spec, milliseconds
 from holdfast._core.names import channel, record_key
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, Subscriber, WireError
 from holdfast._lua import codes

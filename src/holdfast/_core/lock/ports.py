@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from holdfast._core.lock.owner import Owner
-from holdfast._core.lock.records import Attempt, Queue, Spec, scripts
+from holdfast._core.lock.records import Attempt, Queue
 from holdfast._core.lock.renewal import LeaseKeeper
 from holdfast._core.lock.replies import Scripts
+from holdfast._core.lock.spec import Spec, scripts
 from holdfast._core.requests import Call, Run
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast._core.lock.records import INFINITY, Attempt, Spec, scripts
+from holdfast._core.lock.records import INFINITY, Attempt
+from holdfast._core.lock.spec import Spec, scripts
 from holdfast._core.operation import Dropped
 from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUntilAnswered, Sleep, Unknown, WireError
 

@@ -12,7 +12,8 @@ import heapq
 from collections.abc import Mapping, Sized
 from typing import NamedTuple, Protocol
 
-from holdfast._core.lock.records import GRID, INFINITY, HeldLease, Spec, answer_within, milliseconds, scripts, whole
+from holdfast._core.lock.records import INFINITY, HeldLease
+from holdfast._core.lock.spec import GRID, Spec, answer_within, milliseconds, scripts, whole
 from holdfast._core.requests import Run
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes

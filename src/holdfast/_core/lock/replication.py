@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast._core.lock.records import Grant, margin
+from holdfast._core.lock.records import Grant
 from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Now, Refused, Replicate
 from holdfast._core.retry import retry_idempotent
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from holdfast._core.lock.records import Attempt, Waiter, margin, milliseconds, scripts
+from holdfast._core.lock.records import Attempt, Waiter
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, Busy, Held, Reply
+from holdfast._core.lock.spec import margin, milliseconds, scripts
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 from holdfast._core.struct import Struct
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon, key_conflict, register_lease
-from holdfast._core.lock.records import Attempt, Grant, Spec, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import read_reply
+from holdfast._core.lock.spec import Spec, margin, milliseconds
 from holdfast._core.requests import Answer, Conflict, NewToken, NotSent, Refused, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script, codes
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from holdfast._core.lock.acquire import KeyConflict, Strategy
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter
 from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy, Held
+from holdfast._core.lock.spec import margin, milliseconds
 from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import (
     CONFIRM,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast._core.lock.owner import Owner
-from holdfast._core.lock.records import BOUNDED, Grant, HeldLease, margin
+from holdfast._core.lock.records import BOUNDED, Grant, HeldLease
+from holdfast._core.lock.spec import margin
 from holdfast._core.quorum.votes import RELEASE_VOTE
 from holdfast._core.requests import Run
 

@@ -12,8 +12,9 @@ from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.ports import NodeKeeper
-from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec
+from holdfast._core.lock.records import Attempt, HeldLease, Queue
 from holdfast._core.lock.server_queue import Waiting
+from holdfast._core.lock.spec import Spec
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import RELEASE_VOTE, QuorumAttempt
 from holdfast._core.requests import Run, WireError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._core.lock.records import Attempt, Queue, Registrar, Spec
+from holdfast._core.lock.records import Attempt, Queue, Registrar
 from holdfast._core.lock.replies import UNKNOWN, Busy, read_reply
+from holdfast._core.lock.spec import Spec
 from holdfast._core.names import PREFIX, marker_key
 from holdfast._core.requests import Answer, ConfigMismatch, Conflict, Refused, Slot, WireError
 from holdfast._lua import Script, codes, whole_number

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.name_conflict import explained
 from holdfast._core.lock.owner import Owner
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, Spec, margin
+from holdfast._core.lock.records import Attempt, Grant, HeldLease
+from holdfast._core.lock.spec import Spec, margin
 from holdfast._core.names import side_key
 from holdfast._core.rendezvous.latch import INFINITY, OUTAGE_BUDGET_S, CountMismatch, conflict, patiently
 from holdfast._core.requests import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from holdfast._core.lock.records import Spec, answer_within, milliseconds
+from holdfast._core.lock.spec import Spec, answer_within, milliseconds
 from holdfast._core.names import encoded, side_key, start
 from holdfast._core.requests import in_the_way
 from holdfast._lua import Script, codes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 
-from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, NotSent, Run, WireError
 from holdfast._core.schedule.job import (
     ATTEMPTS,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.lock.records import Spec, answer_within
+from holdfast._core.lock.spec import Spec, answer_within
 from holdfast._core.names import encoded, start
 from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._core.struct import cached_property

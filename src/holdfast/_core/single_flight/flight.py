@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.owner import Owner
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, HeldLease
+from holdfast._core.lock.spec import margin, milliseconds
 from holdfast._core.requests import (
     Answer,
     Conflict,

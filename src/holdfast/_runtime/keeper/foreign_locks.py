@@ -11,7 +11,7 @@ from holdfast._core.requests import Command, Refused
 from holdfast._log import logger
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Spec
+    from holdfast._core.lock.spec import Spec
     from holdfast._net.endpoint import Endpoint
     from holdfast._runtime.keeper.lines import LineKeeper
     from holdfast._runtime.keeper.ports import KeeperThread

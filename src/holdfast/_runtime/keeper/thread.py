@@ -21,8 +21,9 @@ from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import RECORD_AFTER_S, Node
 from holdfast._core.lock.owner import Reference, nobody
 from holdfast._core.lock.ports import Line
-from holdfast._core.lock.records import Attempt, HeldLease, Spec, Waiter
+from holdfast._core.lock.records import Attempt, HeldLease, Waiter
 from holdfast._core.lock.renewal import register
+from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Answer, Command, NotSent, Run, Subscriber
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Self
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.lock import BaseLock
 from holdfast._api.options import MIN_TTL, seconds
-from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import BLOCK
+from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import home, lock_keys, public_part, record_key
 from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
