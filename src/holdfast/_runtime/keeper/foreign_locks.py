@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
     class _Keeper(KeeperThread, LineKeeper, Protocol):
-        pass
+        def knows(self, endpoint: Endpoint) -> bool: ...
 
 
 log = logger("holdfast.keeper")
@@ -63,7 +63,7 @@ class ForeignLocks:
 
     def _look(self) -> None:
         with self._keeper.mutex:
-            due, self._due = self._due, []
+            due, self._due = [one for one in self._due if self._keeper.knows(one[0])], []
         for endpoint, spec, key in due:
             # GETRANGE, because a lock needs the right for it anyway, and the value may be large.
             read = Command(("GETRANGE", key, 0, foreign_lock.LONGEST), ANSWER_WITHIN_S)

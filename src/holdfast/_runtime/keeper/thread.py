@@ -142,6 +142,10 @@ class Keeper:
             held = (held_lease for node in self._nodes.values() for held_lease in node.renewing.held_leases())
             return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
+    def knows(self, endpoint: Endpoint) -> bool:
+        """Return True if the keeper has state for this server. It has none for a server in memory that was closed."""
+        return endpoint in self._nodes
+
     def lease_of(self, endpoint: Endpoint, key: bytes) -> HeldLease | None:
         """Return the lease of this lock on a server if this process holds it, otherwise None."""
         with self.mutex:
