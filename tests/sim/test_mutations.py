@@ -28,7 +28,7 @@ AGAIN = "the simulator has changed? python tests/sim/mutate.py --record"
 SLOW = {
     *("barrier-acts-for-ever", "barrier-dead-wait", "fence-is-the-lowest", "waiting-keeps-no-latch"),
     *("withdrawn-pass-dropped", "tick-claimed-twice", "never-given-back", "several-in-the-order-given", "kept-for-ever"),
-    *("waiter-for-too-many-stays", "refreshed-too-rarely"),
+    "waiter-for-too-many-stays",
 }
 """Defects whose recorded histories take half of the CPU time of all. Most of these histories go on for ever, until a limit ends
 them. They are replayed in turn, see `searches`; in the soak, each time."""

@@ -22,7 +22,7 @@ class Struct:
 
     @classmethod
     def _fields(cls) -> tuple[str, ...]:
-        return cls.__match_args__  # type: ignore[attr-defined, no-any-return]  # each subclass has them
+        return getattr(cls, "__match_args__", ())  # a subclass without fields need not have it
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
