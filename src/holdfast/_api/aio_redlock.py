@@ -11,7 +11,7 @@ from holdfast._runtime.process import current
 
 
 class QuorumCore(BaseQuorumCore, aio_lease.LeaseCore):
-    """The internal object of a lease on several servers."""
+    """The internal object behind a user's lease on several servers."""
 
 
 class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[aio_lease.Lease]):

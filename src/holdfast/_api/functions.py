@@ -1,6 +1,6 @@
 """Facts about a function to be wrapped: its name for messages, and whether it is a coroutine function or a generator.
 
-`refuse_bare` and `takes_options` are for decorators that somebody uses without their arguments."""
+`refuse_bare` and `takes_options` raise ConfigError if a decorator is used without its arguments."""
 
 from __future__ import annotations
 

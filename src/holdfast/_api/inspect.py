@@ -33,7 +33,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(Party):
-    """A process that holds a lock or permits."""
+    """A process that holds a lock, or permits of a semaphore."""
 
     since: float | None
     """Time at which this process acquired the lock, in Unix seconds of the server's clock; None: unknown. The lock may have

@@ -67,7 +67,7 @@ class Job(NamedTuple):
     """A key of `once`, and the entry on the server where its lease and its result are stored."""
 
     name: str
-    """The key, filled in, without the prefix."""
+    """The key with its fields filled in, without the prefix."""
     entry: EntrySpec
     server: str
     """Address of the server that has the key."""

@@ -12,7 +12,7 @@ from holdfast._runtime.process import current
 
 
 class QuorumCore(BaseQuorumCore, sync_lease.LeaseCore):
-    """The internal object of a lease on several servers."""
+    """The internal object behind a user's lease on several servers."""
 
 
 class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[sync_lease.Lease]):

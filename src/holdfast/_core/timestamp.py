@@ -64,7 +64,7 @@ class Strange(Exception):
 
 @dataclass(slots=True)
 class Hold:
-    """The state of a timestamp lock in the process that holds it.
+    """The state of a timestamp lock, as one process knows it.
 
     If ``values`` is empty, this process does not hold the lock.
     """

@@ -5,8 +5,8 @@ from here. Tests check that the scripts and Python use each code, and that `docs
 
 The reply of a script is a whole number, or a list that begins with one. In all scripts, 1 means yes (the lock is held, the
 work is done) and 0 means no (the lock is busy, the key is missing). The other numbers are the codes here, and each code means
-the same in all scripts. A code below 0 is the reason why a request cannot succeed. In the text about a code, words in double
-backquotes name the values that follow it in the list.
+the same in all scripts. A code below 0 is the reason why a request cannot succeed. If other values follow a code in the list,
+the docstring of the code names them in double backquotes.
 
 Only the process that runs a script reads its reply, so a later release may change the codes. Processes of different releases
 read each other's messages, so the kinds of messages never change.
@@ -23,7 +23,7 @@ TAKEN_AWAY = -2
 """A person has broken the lock: revoked it from this token."""
 
 OTHER_FORMAT = -3
-"""The name is used for another kind of object, or by an incompatible release. The format text of its data is ``format``."""
+"""The name is used for another kind of object, or by an incompatible release, with data in the format ``format``."""
 
 SERVER_ERROR = -4
 """The server has replied to a command in the script with the error ``message``."""

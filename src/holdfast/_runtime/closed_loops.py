@@ -40,7 +40,7 @@ class Loops:
     def __init__(self, keeper: KeeperThread) -> None:
         self._keeper = keeper
         self._drivers: set[LoopDriver] = set()
-        """Drivers that had running operations at the last check, or since."""
+        """Drivers with operations that ran at the last check or have started since then."""
         self._looks = False
         self._ended_at = float("-inf")
 

@@ -27,7 +27,7 @@ DRIFT = 1.005
 """Largest ratio of true time to the time of a slow clock, of a server or of a process, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Kinds of faults that last until their event ``healed``. Any other fault ends at once, unless its event states its end."""
+"""Kinds of faults that last until an event ``healed`` ends them. Others end at once, unless their event states an end."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
 """Kinds of events that a server records about a lease."""

@@ -22,14 +22,14 @@ MUTE = 2.2
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R6: a holder notices in time that its lock is lost, and is not notified of a loss that did not happen.
+    """R6: a holder notices in time that its lock is lost, and gets no false notification of a loss.
 
     - If the server frees the lock while the holder relies on it, the holder stops relying on it within ``limits.notice``
       seconds, because it is notified of the loss or because its own lease ends.
     - If the lease ends before the release, the holder is notified within ``limits.lag`` seconds.
-    - While its lease lasts, a holder is not notified of a loss if the server kept the lock all the time. Excused: the
-      server's clock was set, or the holder's process ended. With several servers, every fault that the holder may have
-      felt is excused.
+    - While its lease lasts and the server keeps the lock, the holder is not notified of a loss. Excused: the server's
+      clock was set, or the holder's process ended. With several servers, every fault that may have affected the holder is
+      excused.
 
     Both time limits begin again after each fault that may affect the holder.
     """

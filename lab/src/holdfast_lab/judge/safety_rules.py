@@ -65,7 +65,7 @@ class Limits:
     permits: bool = False
     """True if several clients may hold the lock at once. The event ``ask`` of a client states how many permits it wants."""
     rewinds: str = "clock back"
-    """First words of the note of each clock fault that excuses falling fences, if the server has lost its data, too."""
+    """Start of a fault's note. After such a fault and a loss of the server's data, lower fences are excused."""
     outside: frozenset[str] = frozenset()
     """Names of the workers that use a FairLock and therefore do not join the local queue of their process."""
 
@@ -348,9 +348,9 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process inherited its
     position.
 
-    With several servers, a slow server may still grant the lock. A waiter that is cancelled once more while it gives up does
-    not wait for the server's reply, so the request that gives up may arrive behind the grant. Such a grant must be revoked
-    within ``limits.lag`` seconds.
+    There are two exceptions. Of several servers, a slow one may still grant the lock. And if a waiter is cancelled again while
+    it gives up, it does not wait for the reply, so its request to give up may arrive after the grant. In both cases, the grant
+    must be revoked within ``limits.lag`` seconds.
 
     Excused: a fault while the waiter gave up, because the server may not know that it gave up; a duplicate of one of its
     requests; and a fault of the server since the request, as in rule R1.

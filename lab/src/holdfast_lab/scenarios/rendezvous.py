@@ -41,7 +41,7 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 
 
 def count(*, clears: bool = False) -> Program:
-    """Return a program that counts a latch down or sets an event. If ``clears`` is True, it resets it immediately after that.
+    """Return a program that counts a latch down or sets an event, and then resets it if ``clears`` is True.
 
     If its worker is cancelled, the program counts or sets once more. Otherwise the waiting workers might wait forever.
     """
@@ -103,7 +103,7 @@ class RendezvousScenario:
         return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the simulated world of the scenario, with its workers, before the first step."""
+        """Build the simulated world of the scenario, with its workers. Nothing has run yet."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
         world.brisk = True
         server = Rendezvous(world)

@@ -76,7 +76,7 @@ class FlightScenario:
     face: Face = "threads"
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the simulated world of the scenario, with its workers, before the first step."""
+        """Build the simulated world of the scenario, with its workers. Nothing has run yet."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
         world.brisk = True
         server = Server(world)

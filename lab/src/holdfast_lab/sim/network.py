@@ -95,7 +95,7 @@ class Client(Protocol):
 
 
 class Worker(Protocol):
-    """The part of a simulated thread or task that its process and its world use: `worker.Worker`."""
+    """A simulated thread or task, as its process and its world use it. `worker.Worker` implements it."""
 
     name: str
     acquisition: str
@@ -323,8 +323,7 @@ class Wire:
         self.server.receive(self, call)
 
     def carry_out(self, call: Call | End) -> None:
-        """Have the server carry out a call and send the reply. If the message says that the client has closed, drop the
-        connection."""
+        """Have the server carry out a call and send the reply. If ``call`` is an `End`, drop the connection instead."""
         if isinstance(call, End):
             self.server.drop(self)
             return

@@ -390,8 +390,8 @@ class Unequal(Theme):
 class Mixed(Theme):
     """A theme in which the workers of a process use the same lock with different options.
 
-    Each worker draws its own ``linger``, ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, limits of handing
-    on and label. Some workers use a FairLock.
+    Each worker draws its own label, ``linger``, ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, ``max_passes``
+    and ``max_pass_time``. Some workers use a FairLock.
     """
 
     name = "mixed"

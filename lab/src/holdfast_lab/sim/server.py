@@ -237,7 +237,7 @@ class Server:
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
-        """Record in the history that the server notified the holder with this token of a waiter."""
+        """Record in the history that another client waits, and that the server notified the holder with this token."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))

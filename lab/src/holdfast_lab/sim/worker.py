@@ -397,7 +397,7 @@ class Slot:
         self._worker = worker
         self.attempt: Attempt | None = None
         self._told: object = None
-        """The grant or the inherited position that was recorded last, so that nothing is recorded twice."""
+        """The turn that was last recorded in the history. No turn is recorded twice."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
         """Function that gets an outcome, and returns True if this outcome ends the current wait."""

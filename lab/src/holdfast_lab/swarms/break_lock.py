@@ -100,7 +100,7 @@ class Operator:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
-    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(f"break {seed}")
     world, profile = lock_swarm.build(seed, trace=trace, rng=rng, theme=theme)
     operator = Operator(world, rng)

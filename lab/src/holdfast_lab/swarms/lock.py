@@ -267,7 +267,7 @@ def build(
     lock_of: Callable[..., Any] = _lock,
     theme: Theme = PLAIN,
 ) -> tuple[World, Profile]:
-    """Build the world of a seed, with its workers and planned faults, before the first step.
+    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet.
 
     ``program`` is the coroutine function that each worker runs. ``redraw`` may change the parameters that were drawn from
     the seed. ``lock_of`` creates the lock object of a worker. ``theme`` adds a rare fault.

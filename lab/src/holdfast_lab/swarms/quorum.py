@@ -137,7 +137,7 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, ServerGroup]:
-    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(seed)
     profile = draw(rng)
     theme.redraw(seed, profile, lambda share: int(300 * share**2))

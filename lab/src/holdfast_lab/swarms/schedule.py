@@ -184,7 +184,7 @@ class Play:
         self.services.append(service)
 
     def _redefine(self) -> None:
-        """Let a process arrive that redefines the jobs. Processes that arrive later use the new definitions, too."""
+        """Start a process that redefines the jobs. Processes that start later use the new definitions, too."""
         self.redefined = True
         self._arrive(7)
 

@@ -142,7 +142,7 @@ async def work(client: CacheClient, rounds: list[Round]) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     profile = draw(rng := random.Random(seed))
     theme.redraw(seed, profile, lambda share: int(120 * share**2))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)

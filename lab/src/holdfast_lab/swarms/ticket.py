@@ -121,7 +121,7 @@ class TicketMail:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, TicketMail]:
-    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(f"ticket {seed}")
     post = TicketMail(rng)
     world, post.profile = lock_swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)

@@ -188,8 +188,7 @@ class LocalQueue:
         timeouts."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
-        """Latest early renewal (check of the lease) that a waiter caused, until its reply arrives; None: no reply is
-        outstanding."""
+        """The early renewal (check of the lease) that a waiter caused and whose reply is outstanding; None: there is none."""
         self.questioned_at = float("-inf")
         """Monotonic time, in seconds, at which a waiter last caused an early renewal (check of the lease); -infinity: never.
         """

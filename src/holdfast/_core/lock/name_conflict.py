@@ -38,7 +38,7 @@ class Look(NamedTuple):
     key: bytes
     type: bytes
     version: bytes
-    """Format text of the object that uses the name, such as "semaphore 1"; empty if there is none."""
+    """Format of the data that the server has under this name, such as "semaphore 1"; empty: unknown."""
     left: int
     """Milliseconds until the object's key expires; negative: it never expires or does not exist."""
     kept: int

@@ -41,7 +41,7 @@ KEEP_S = 600.0
 """Minimum seconds for which the server keeps a lock's state and queue after the lock was last used."""
 
 GRACE_S = 0.45
-"""Seconds after the end of ``wait`` for which a request that is under way is still waited for, since it may grant the lock."""
+"""Seconds to go on waiting for a reply after ``wait`` has passed, because the reply may grant the lock."""
 
 
 class Held(Struct):

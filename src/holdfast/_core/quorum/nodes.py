@@ -44,9 +44,9 @@ class QuorumNodes:
         return self.nodes[0].keeper
 
     def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
-        """Renew each vote of a lease until `forget` is called, as `_core.lock.renewal.register` does.
+        """Renew each vote of a lease until `forget` is called. The caller holds the mutex.
 
-        The caller holds the mutex.
+        Return the older leases that this grant proves to be lost. ``hurry``: False if the lease was just handed over.
         """
         assert isinstance(held_lease, QuorumLease)
         outdated: list[HeldLease] = []

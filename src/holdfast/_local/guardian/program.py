@@ -1,14 +1,14 @@
 """The guardian: a small process between an owner and a command, so that no process of the command outlives the owner.
 
-The process that wants to run a command (the owner) forks the guardian, and the guardian starts the command. If a process in
-between ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds the
-other end of the guardian's channel open. When the owner ends, even by SIGKILL, the kernel closes that end. The guardian then
-reads the end of file, and kills the command with all its descendants.
+The process that wants to run a command (the owner) forks the guardian, and the guardian starts the command. If a process of
+the command ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds
+the other end of the guardian's channel open. When the owner ends, even by SIGKILL, the kernel closes that end. The guardian
+then reads the end of file, and kills the command with all its descendants.
 
-As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, the guardian guards a private server. The channel is its stdin. On
-the end of file, or on SIGTERM, the program kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program
-exits at once with CMD's exit code, or with 128 + the signal that ended CMD. A forked copy of the program then stays until the
-owner closes the channel, and removes DIR. Until then, the owner can read the logs in DIR.
+This module is also a program, which runs a private server: ``python *PROGRAM [--remove DIR] -- CMD...``. Its channel is stdin.
+On the end of file, or on SIGTERM, the program kills CMD and its descendants, and removes DIR. If CMD ends by itself, the
+program exits at once with CMD's exit code, or with 128 + the signal that ended CMD. It leaves a forked copy of itself, which
+removes DIR when the owner closes the channel. Until then, the owner can read the logs in DIR.
 
 `holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. This module imports only a small
 part of the standard library.

@@ -272,8 +272,7 @@ class Keeper:
             self._node(endpoint).send_until_answered(call, until)
 
     def facts_changed(self) -> None:
-        """Write the record of this process (its host, pid, waits and labels) again soon on every server that has it, because a
-        fact has changed."""
+        """Rewrite the changed record of this process (its host, pid, waits and labels) soon on every server that has it."""
         now = self.clock()
         with self.mutex:
             for node in [*self._nodes.values()]:
