@@ -711,6 +711,21 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     assert servers.clean()
 
 
+def test_more_time_does_not_count_while_a_renewal_for_less_is_under_way() -> None:
+    """That renewal may arrive at a server after the request for more, and shorten the lease."""
+    servers = Servers(3)
+    attempt = servers.attempt()
+    quorum_lease = servers.taken(attempt)
+    asked = quorum_lease.note_request(servers.now, 5.0)
+    shorter = [node_lease.deadline for node_lease in quorum_lease.node_leases.values()]
+    assert servers.run(acquire.again(attempt, quorum_lease, 33)) is not None
+    assert [node_lease.deadline for node_lease in quorum_lease.node_leases.values()] == shorter
+    quorum_lease.node_leases[0].renewed(asked, servers.now, 5.0)
+    assert servers.run(acquire.again(attempt, quorum_lease, 33)) is not None
+    longer = [number for number, node_lease in quorum_lease.node_leases.items() if node_lease.deadline > servers.now + 20]
+    assert longer == [0], "the other servers have not answered the renewal"
+
+
 def test_who_could_not_be_asked_first_and_has_granted_more_is_told() -> None:
     servers = Servers(3, fates=lambda kind, nth, server: AWAY if (kind, nth, server) == ("vote", 0, 0) else None)
     attempt = servers.attempt()
