@@ -53,7 +53,7 @@ HOLDING = (
         "renewed-too-late",
         "_core/lock/records.py",
         "HeldLease.renewed",
-        Instead("self.due_at(sent + ttl * self.spec.renew_part)", "sent + ttl"),
+        Instead("self.due_at(sent + length * self.spec.renew_part)", "sent + length"),
         "a lease is renewed when it is over",
     ),
     Mutation(

@@ -9,6 +9,7 @@ from holdfast_lab.runner import swarm_of
 SEEDS = {
     "a lock that could not be given up in an outage stayed until its lease ended": "multilock:5024714",
     "a waiter was cancelled again while it gave up": "lock:5014260 lock:5099595 lock:5111553 lock:5161132",
+    "a renewal that a Cluster redirected shortened a later one that had none of its numbers": "wired+redirecting:222",
     "a vote stayed whose renewal for a shorter time was lost": "wired+polling:339",
     "the server lost its data between the grant and its reply": "lock:5163217",
     "the end of a fault was taken for that of another one": "break_lock:5016298 break_lock:5025385",

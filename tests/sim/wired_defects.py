@@ -250,6 +250,14 @@ WIRED = (
         "wired+redirecting",
     ),
     Mutation(
+        "late-renewal-forgotten",
+        "_core/lock/records.py",
+        "HeldLease.renewed",
+        Instead("min(ttl, self.shortest)", "ttl"),
+        "a lease renewed while its slot is moved is believed in full, though an earlier renewal may still shorten it",
+        "wired+redirecting",
+    ),
+    Mutation(
         "closed-loop-not-ended",
         "_runtime/closed_loops.py",
         "Loops._look",

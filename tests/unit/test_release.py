@@ -160,8 +160,9 @@ def test_renew_sets_and_never_adds() -> None:
     driver = holding()
     driver.server.now += 10
     before = driver.server.now
-    kept, sent = driver.run(renew(SPEC, TOKEN, 5.0, 1000.0))
+    kept, sent, numbered = driver.run(renew(SPEC, TOKEN, 5.0, 1000.0))
     assert kept
+    assert numbered
     assert sent == before
     assert driver.server.expires == pytest.approx(before + 5, abs=0.01)
 
@@ -170,7 +171,7 @@ def test_renew_sets_and_never_adds() -> None:
 def test_renew_counts_from_the_request_that_was_answered(fault: Fault | None) -> None:
     driver = holding()
     driver.failing = first(fault, "renew") if fault else never
-    kept, sent = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
+    kept, sent, _ = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
     assert kept
     assert sent + 30 <= driver.server.expires
     driver.late_copies_arrive()
@@ -180,7 +181,7 @@ def test_renew_counts_from_the_request_that_was_answered(fault: Fault | None) ->
 def test_renew_never_brings_back_what_is_lost() -> None:
     for holder in (OTHER, ""):
         driver = lost_to(holder)
-        kept, _ = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
+        kept, _, _ = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
         assert not kept
         assert driver.server.current() == holder
 

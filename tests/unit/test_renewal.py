@@ -522,6 +522,47 @@ def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> Non
     assert this.deadline == pytest.approx(104 - margin(1.0))
 
 
+def test_a_lease_renewed_without_a_number_lasts_as_long_as_a_late_renewal_leaves_it() -> None:
+    """While a Cluster slot moves, the server records no number, and afterwards carries out an earlier renewal that was
+    redirected to it."""
+    this = held_lease()
+    this.note_request(101.0, 5.0)
+    made = this.note_request(102.0, 60.0)
+    before = this.deadline
+    this.ttl = 60.0
+    this.renewed(made, 103.0, 60.0, numbered=False)
+    assert before < this.deadline == pytest.approx(103 + 5 - margin(5.0))
+    assert this.renew_at <= 103 + 5 / 3, "in time, although a lease of 60 s was asked for"
+    made = this.note_request(104.0, 60.0)
+    this.renewed(made, 104.0, 60.0)
+    assert this.deadline == pytest.approx(164 - margin(60.0)), "the server now refuses the earlier ones"
+    made = this.note_request(105.0, 90.0)
+    this.renewed(made, 105.0, 90.0, numbered=False)
+    assert this.deadline == pytest.approx(165 - margin(60.0)), "a late copy of the last one leaves 60 s"
+
+
+def test_a_renewal_without_a_number_shortens_nothing() -> None:
+    this = held_lease()
+    renewed = this.note_request(101.0, 60.0)
+    this.renewed(renewed, 101.0, 60.0)
+    made = this.note_request(102.0, 59.0)
+    before = this.deadline
+    this.renewed(made, 101.5, 59.0, numbered=False)
+    assert this.deadline == before
+
+
+@pytest.mark.parametrize("answer", [1, codes.UNNUMBERED])
+def test_the_keeper_believes_a_renewal_with_and_without_a_number(answer: int) -> None:
+    this = held_lease()
+    renewing = watched(this)
+    this.note_request(101.0, 5.0)
+    renewal = Renew(this, 30.0, this.note_request(102.0, 30.0))
+    assert renewing.on_answer(renewal, answer, 102.0, 102.5)
+    length = 30.0 if answer == 1 else 5.0
+    assert this.deadline == pytest.approx(102 + length - margin(length))
+    assert renewing.get(this.token) is this
+
+
 # Taken away by others
 
 

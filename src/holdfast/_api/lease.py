@@ -252,14 +252,15 @@ class LeaseCore(UserLease, Owner):
             for where, part in self.parts:
                 keeper.forget(where, part)
 
-    def note_renewal(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
-        """Record the answer to a renewal by hand. Return False if the lease is lost or ended before the answer was read."""
+    def note_renewal(self, kept: bool, made: float, sent: float, ttl: float, *, numbered: bool) -> bool:
+        """Record the answer to a renewal by hand, as `HeldLease.renewed` does. Return False if the lease is lost, or ended
+        before the answer was read."""
         held_lease = self.held_lease
         if self.expired():
             return False
         if kept:
             held_lease.ttl = ttl
-            held_lease.renewed(made, sent, ttl)
+            held_lease.renewed(made, sent, ttl, numbered=numbered)
             self.look_again()
         elif held_lease.lose("its key is gone, or another client holds it"):
             self.forget()
@@ -280,12 +281,12 @@ class LeaseCore(UserLease, Owner):
         ttl = min(ttl, held_lease.ends_at - now)
         made = held_lease.note_request(now, ttl)
         try:
-            kept, sent = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
+            kept, sent, numbered = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
         except WireError as error:
             raise server_error(held_lease.spec, error) from cause(error)
         finally:
             held_lease.may_extend(self.process.clock(), ttl)  # the last of several requests counts
-        if not self.note_renewal(kept, made, sent, ttl):
+        if not self.note_renewal(kept, made, sent, ttl, numbered=numbered):
             raise self.lease_lost()
 
     async def verify_on_server(self) -> None:

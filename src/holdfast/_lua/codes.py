@@ -106,6 +106,9 @@ REDEFINED = 15
 QUEUE_FULL = 16
 """The job is not run, because too many of its runs wait to begin already."""
 
+UNNUMBERED = 17
+"""The lease is held, at least as long as requested. An earlier renewal that arrives later may still shorten it."""
+
 # Messages
 
 GRANTED = "1"

@@ -471,6 +471,7 @@ class HeldLease:
         "questioned_at",
         "renew_at",
         "shares",
+        "shortest",
         "since",
         "spec",
         "stalled_at",
@@ -495,6 +496,8 @@ class HeldLease:
     """Monotonic time, in seconds, of the grant."""
     asked_at: float
     """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
+    shortest: float
+    """Seconds of the shortest lease that an earlier renewal may still leave on the server, if its number was not recorded."""
     latest: float
     """Latest monotonic time, in seconds, at which a server may still keep the lease: a release is repeated until then."""
     stalled_at: float
@@ -522,7 +525,7 @@ class HeldLease:
         self.since, self.deadline, self.asked_at = grant.taken, grant.deadline, 0.0
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        self.renew_at = INFINITY
+        self.renew_at = self.shortest = INFINITY
         if spec.renew:
             after = (grant.deadline - grant.taken) * spec.renew_part
             if grant.in_claim_window:
@@ -632,16 +635,26 @@ class HeldLease:
         self.asked_at = max(now, self.asked_at + 2e-6)
         self.may_extend(now, ttl)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
+        self.shortest = min(self.shortest, ttl)
         return self.asked_at
 
-    def renewed(self, made: float, sent: float, ttl: float) -> None:
+    def renewed(self, made: float, sent: float, ttl: float, *, numbered: bool = True) -> None:
         """Note that the server confirmed a lease of ``ttl`` seconds.
 
         ``made``: sequence number of the renewal. ``sent``: monotonic time, in seconds, at which the renewal was sent.
+        ``numbered``: False if the server did not record the number (`codes.UNNUMBERED`).
         """
         if made < self.asked_at:
             return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
-        self.deadline = sent + ttl - margin(ttl)
+        if numbered:
+            # The server ignores earlier renewals from now on. A late copy of this one leaves a lease of the same length.
+            length = self.shortest = ttl
+            self.deadline = sent + length - margin(length)
+        else:
+            # An earlier renewal that is carried out after this one shortens the lease to its own length, counted from then on.
+            length = min(ttl, self.shortest)
+            self.deadline = max(self.deadline, sent + length - margin(length))
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
-            self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
+            again = ttl >= self.ttl or length < ttl
+            self.renew_at = self.due_at(sent + length * self.spec.renew_part) if again else self.deadline

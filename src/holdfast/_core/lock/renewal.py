@@ -44,16 +44,18 @@ def broken_by(whom: str) -> str:
     return f"it was broken by {whom}"
 
 
-async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
+async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float, bool]:
     """Renew the lease: it then ends ``ttl`` seconds after monotonic time ``made``.
 
-    ``made`` is also the sequence number of the request. Return whether the lease is still held, and the monotonic time at
-    which the request was sent. That time is minus infinity if the server had already carried out a later renewal. Raises
-    NotSent or Unknown if the server is unreachable, Refused if the server replies with an error.
+    ``made`` is also the sequence number of the request. Return whether the lease is still held, the monotonic time at which
+    the request was sent, and whether the server recorded the number. The time is minus infinity if the server had already
+    carried out a later renewal. Raises NotSent or Unknown if the server is unreachable, Refused if the server replies with an
+    error.
     """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
-    return state > 0, answer.sent if state == 1 else float("-inf")
+    sent = float("-inf") if state == codes.NOT_NEWEST else answer.sent
+    return state > 0, sent, state != codes.UNNUMBERED
 
 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
@@ -363,13 +365,14 @@ class Renewing:
             return True
         if answer == codes.NOT_NEWEST:
             return True  # overtaken by a renewal by hand, whose reply says how long the lease is
-        if answer == 1 and now < held_lease.deadline:
+        kept = answer in {1, codes.UNNUMBERED}
+        if kept and now < held_lease.deadline:
             held_lease.hint = ""  # the message was forged, or was about another lease
-            held_lease.renewed(renewal.made, sent, renewal.ttl)
+            held_lease.renewed(renewal.made, sent, renewal.ttl, numbered=answer == 1)
             self.watch(held_lease)
             return True
         self.forget(held_lease.token)
-        if answer == 1:
+        if kept:
             # Read too late: the lease had ended. A late copy of the first request may have acquired the lock again, after
             # others.
             return not held_lease.lose(held_lease.why_over)

@@ -43,8 +43,8 @@ class NodeLease(HeldLease):
         super().may_extend(now, ttl)
         self.whole.may_extend(now, ttl)
 
-    def renewed(self, made: float, sent: float, ttl: float) -> None:
-        super().renewed(made, sent, ttl)
+    def renewed(self, made: float, sent: float, ttl: float, *, numbered: bool = True) -> None:
+        super().renewed(made, sent, ttl, numbered=numbered)
         self.answered_at = max(self.answered_at, made)
         self.believed = self.believed or made >= self.asked_at
 
@@ -104,7 +104,7 @@ class QuorumLease(HeldLease):
                 node_lease.renew_at = min(node_lease.renew_at, node_lease.due_at(now + ttl * node_lease.spec.renew_part))
         return made
 
-    def renewed(self, made: float, sent: float, ttl: float) -> None:
+    def renewed(self, made: float, sent: float, ttl: float, *, numbered: bool = True) -> None:
         """Do nothing, because each vote is renewed by the reply of its own server."""
 
     def progressed(self, now: float) -> None:

@@ -2,7 +2,7 @@
 -- server of a Cluster.
 -- KEYS     holders
 -- ARGV     token; lease in ms, '0' to release them
--- RETURNS  1 they are held, with at least that lease, or are released | 0 the token has none
+-- RETURNS  UNNUMBERED they are held, with at least that lease | 1 they are released | 0 the token has none
 -- SINCE    Redis 5
 -- MODEL    models/permit.pml
 --
@@ -11,6 +11,7 @@
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none. The time is at
 -- least a second: zero would delete the key with all holders, and it would be created again without an expiry.
+-- CODES    UNNUMBERED
 local holders, token, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local until_ms, t = redis.pcall('ZSCORE', holders, token), redis.call('TIME')
 local now_ms = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -18,7 +19,8 @@ if type(until_ms) ~= 'string' or tonumber(until_ms) <= now_ms then return 0 end
 redis.call('PEXPIRE', holders, math.max(ttl, 1000, redis.call('PTTL', holders)))
 if ttl == 0 then
   redis.call('ZADD', holders, 0, token)
+  return 1
 elseif tonumber(until_ms) < now_ms + ttl then
   redis.call('ZADD', holders, now_ms + ttl, token)
 end
-return 1
+return UNNUMBERED
