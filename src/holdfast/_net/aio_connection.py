@@ -51,7 +51,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._monotonic = system.monotonic
         self.address = endpoint.address
         self.why: Callable[[BaseException], str] = endpoint.why
-        """Function that describes the exception which ended the connection, for error messages."""
+        """Function that turns the exception which ended the connection into the text of an error message."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -221,8 +221,8 @@ class AioConnection:
         self._opening_since = 0.0
         self._tried = False
         self.told: set[str] = set()
-        """Hashes of the scripts whose text was sent on this connection without trying the hash first, to save the round trip of
-        a NOSCRIPT reply."""
+        """Hashes of the scripts whose text was sent on this connection at once. Trying the hash first could cost a round trip,
+        for the reply NOSCRIPT."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:

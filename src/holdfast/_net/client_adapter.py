@@ -43,7 +43,7 @@ _CODES = {
     "TryAgainError": "TRYAGAIN",
     "ResponseError": "ERR",
 }
-"""First word of the server's error reply for each exception class of redis-py, which removes the word from some messages."""
+"""First word of the server's error reply for each exception class of redis-py. redis-py removes it from some messages."""
 
 
 def _parts(packed: bytes) -> list[bytes]:

@@ -108,9 +108,9 @@ def kinds(error: BaseException) -> set[str]:
 
 
 def chain(error: BaseException, before: BaseException | None) -> list[BaseException]:
-    """Return an error, and the errors that were being handled when it was raised (its ``__context__``), newest first.
+    """Return an error and its chain of ``__context__``: the errors that were being handled when it was raised, newest first.
 
-    The list ends before ``before``, the error that was already being handled when the call began; None: there was none.
+    The list ends before ``before``, the error that was being handled when the call began; None: there was none.
     """
     found: list[BaseException] = []
     at: BaseException | None = error
@@ -147,8 +147,8 @@ class Verdict(NamedTuple):
 
 
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
-    """Return the outcome of a failed EXEC, or the exception to raise if neither the client library nor the server caused the
-    failure.
+    """Return the outcome of a failed EXEC. If neither the client library nor the server caused the failure, return the
+    exception to raise.
 
     ``before``: the exception that was already being handled when EXEC was sent; None if there was none. ``slot``: hash slot of
     the transaction's keys in a Cluster; None: not a Cluster.

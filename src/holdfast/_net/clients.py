@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # importing redis takes longer than the rest of holdfast
             """The URL of the server."""
 
     class Connected(Protocol):
-        """A connection of `holdfast.connect`: some of its methods are functions of holdfast, for which it is the client."""
+        """A connection of `holdfast.connect`: some of its methods call functions of holdfast, and pass it as their client."""
 
         _endpoints: list[Any]
 

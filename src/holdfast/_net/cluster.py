@@ -1,8 +1,8 @@
 """A Redis Cluster: the owner of each slot, and the redirection of requests to it.
 
 A request is sent to the server that owns the slot of its key, over this process's connections to that server. The process keeps
-the state of its locks (`_core.lock.node`) not for each server, but for each `Shard`. A shard is a group of locks whose slots
-had the same owner when these locks were first used. A lock stays in its shard when its slot moves.
+the state of its locks (`_core.lock.node`) by `Shard`. A shard is a group of locks whose slots had the same owner when these
+locks were first used. A lock stays in its shard when its slot moves.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ASK_WITHIN_S = 0.5
 """Seconds to wait for one server's answer to CLUSTER SLOTS."""
 
 LEAST_TIMEOUT_S = 0.05
-"""Minimum timeout, in seconds, of each step of a redirected request, even if earlier steps have used up the request's
-timeout."""
+"""Minimum timeout of each step of a redirected request, in seconds. It applies even if earlier steps have used up the timeout
+of the request."""
 
 _HALF_MOVED = "access a non local key"
 """Part of the error for a script that writes a key which it has deleted before, while the key's slot is being moved."""
@@ -128,7 +128,7 @@ class Hop(NamedTuple):
 ASKING = Command(("ASKING",), ASK_WITHIN_S)
 
 Redirects = Generator[Hop | None, Answer[Any] | WireError | bool, Answer[Any]]
-"""Type of a generator that directs one request through a Cluster: it yields what to do, and receives the result.
+"""Type of a generator that directs one request through a Cluster: it yields the next step, and receives the result.
 
 The generator yields a Hop (one request to one server), and receives the server's answer or the WireError. It yields None to
 have the owners of the slots looked up, and receives True if the owners are known afterwards. It returns the answer to the
@@ -288,8 +288,7 @@ class Cluster:
             sharded = self._sharded
             if sharded is None:
                 probe = connection.exchange(protocol.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                # A user without the permission gets the same class of error as one that names an unknown subcommand of
-                # PUBSUB.
+                # A user without the permission gets an error of the same class as for an unknown subcommand of PUBSUB.
                 sharded = type(probe) is not protocol.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
@@ -387,7 +386,7 @@ class Cluster:
         return None
 
     def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
-        """Return the next step of a request whose slot's owner could not be reached, after the owners were looked up again.
+        """Return the next step of a request whose slot's owner could not be reached. The owners were looked up again before.
 
         Raises Refused if the slot still has the same owner; the caller may try again later, after a failover.
         """

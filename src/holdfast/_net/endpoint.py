@@ -13,7 +13,7 @@ DEFAULT_TIMEOUT = 5.0
 
 
 class Finder(Protocol):
-    """An object that finds the server to connect to, for an endpoint whose server may change: a primary named by Sentinels, or
+    """An object that finds the server to connect to, where that server may change. It finds the primary that Sentinels name, or
     the owner of a Cluster slot."""
 
     @property
@@ -26,7 +26,7 @@ class Finder(Protocol):
 
 
 class Topology(Protocol):
-    """The interface of a Cluster for code that sends requests to it: the owners of the slots. `_net.cluster` implements it."""
+    """The owners of a Cluster's slots, as an interface for code that sends requests. `_net.cluster` implements it."""
 
     @property
     def known(self) -> bool:
@@ -53,8 +53,8 @@ class Topology(Protocol):
 class Handshake:
     """The commands that open a connection, such as AUTH.
 
-    One command contains the password. Error reporters show local variables of a stack frame, and would show a list with its
-    elements; the `repr` of this object does not show them.
+    One command contains the password. Error reporters show the local variables of a stack frame. They would show a list with
+    its elements, but the `repr` of this object does not show the commands.
     """
 
     __slots__ = ("_commands",)
@@ -174,8 +174,8 @@ class Endpoint:
         if self.db:
             commands.append(("SELECT", str(self.db)))
         if self.tls is not None and not commands:
-            # A server rejects our certificate only after the handshake. If the first request were that of a lock, its outcome
-            # would be unknown, and it would be repeated.
+            # A server rejects our certificate only after the handshake. If the first request were that of a lock, the outcome
+            # of this request would be unknown, and the driver would repeat it.
             commands.append(("PING",))
         return commands
 

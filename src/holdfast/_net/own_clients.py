@@ -1,4 +1,4 @@
-"""Clients of redis-py that holdfast creates for a URL, where it needs a client's command methods, as in transactions."""
+"""Clients of redis-py that holdfast creates for a URL. Transactions need them, because they call a client's commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode:
 
 
 def closable(client: Any) -> list[Any]:
-    """Return the clients to close: ``client``, and those for its Sentinels, which ``client.close()`` leaves open."""
+    """Return the clients to close: ``client``, and its clients for the Sentinels, which ``client.close()`` leaves open."""
     manager = getattr(client.connection_pool, "sentinel_manager", None)
     return [client, *(manager.sentinels if manager is not None else ())]
 

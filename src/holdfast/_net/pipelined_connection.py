@@ -1,5 +1,5 @@
-"""A pipelined connection of the keeper (background thread): several requests may be unanswered at a time, and no method blocks,
-not even the opening."""
+"""A pipelined connection of the keeper (background thread). Several requests may be unanswered at a time. No method blocks, not
+even the one that opens the connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConnectionKeeper(Protocol):
         """Call ``what`` soon, in the thread that runs the connection."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Call ``action``. If it raises an exception, the keeper logs it and returns False; a `Fanout` lets it pass."""
+        """Call ``action``. If it raises an exception, a keeper logs the exception and returns False; a `Fanout` raises it."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
         """Close the other connections to ``endpoint`` that do not lead to the address ``where``; if ``where`` is None, close
@@ -116,8 +116,8 @@ class PipelinedConnection:
         """Monotonic time, in seconds, before which no request of this connection exceeds its time limit."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
-        """Send a call, opening the connection if necessary. ``then`` is called exactly once, in the thread that owns the
-        connection, with the typed reply or a WireError.
+        """Send a call, and open the connection first if necessary. ``then`` is called exactly once, with the typed reply or a
+        WireError, in the thread that owns the connection.
 
         ``packed``: the call as encoded bytes; None: encode it here.
         """
@@ -147,8 +147,8 @@ class PipelinedConnection:
                 self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
-        """Return the monotonic time, in seconds, since which the connection has waited for a reply or for being opened;
-        infinity if it waits for neither."""
+        """Return the monotonic time, in seconds, at which the connection began to wait for a reply or to be opened; infinity
+        if it waits for neither."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property
@@ -321,7 +321,7 @@ class PipelinedConnection:
         return self._due
 
     def fail(self, why: str, *, silent: bool = False) -> None:
-        with self._keeper.mutex:  # held so that no waiter borrows or returns the socket during these steps
+        with self._keeper.mutex:  # the mutex is held so that no waiter borrows or returns the socket during these steps
             sock, self.sock = self.sock, None
             lent, self._lent = self._lent, None
             if sock is not None and sock in self._keeper.selector.get_map():
@@ -344,10 +344,10 @@ class PipelinedConnection:
         return self._endpoint is endpoint
 
     def leave_for(self, place: Any) -> None:
-        """Close this connection if it leads to a server other than ``place``, the address of the primary that another
-        connection has found.
+        """Close this connection if it leads to a server other than ``place``.
 
-        An old primary publishes no notifications any more, so a connection to it would wait in vain.
+        Another connection has found the primary at the address ``place``. An old primary publishes no notifications any more,
+        so a connection to it would wait in vain.
         """
         try:
             elsewhere = self.sock is not None and self.sock.getpeername() != place

@@ -14,7 +14,7 @@ from holdfast._lua import Script
 from holdfast._net.endpoint import Endpoint
 
 MALFORMED = (hiredis.ProtocolError, TypeError)
-"""Exceptions of ``hiredis.Reader.gets`` for a malformed reply. `Reader.gets` says when the second one is raised."""
+"""Exceptions of ``hiredis.Reader.gets`` for a malformed reply. For the second one, see `Reader.gets`."""
 
 
 class Reader(hiredis.Reader):
@@ -27,8 +27,8 @@ class Reader(hiredis.Reader):
     def gets(self, *args: bool) -> Any:
         """Return the next reply, or False if it has not arrived completely.
 
-        Raises ``hiredis.ProtocolError`` for invalid bytes, and for a map whose key is an array or a map: the base class raises
-        TypeError for it.
+        Raises ``hiredis.ProtocolError`` for invalid bytes, and for a map whose key is an array or a map. For such a map, the
+        base class raises TypeError.
         """
         try:
             return super().gets(*args)
@@ -84,14 +84,13 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 
 def is_noscript(reply: object) -> bool:
-    """Return True if the reply is the error NOSCRIPT: the server does not have the script, for example after a restart, and
-    needs its text."""
+    """Return True if the reply is the error NOSCRIPT: the server does not have the script, for example after a restart, so
+    that its text must be sent."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
 def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
-    """Return True if the error says that the server is no longer the primary, and the endpoint has a finder that can name the
-    new primary.
+    """Return True if the error says that the server is no longer the primary, and if the endpoint can find the new primary.
 
     The caller then closes the connection.
     """
@@ -118,7 +117,7 @@ def parsed(call: Call, reply: object) -> Any:
     try:
         return call.script.parse(reply)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # Only a proxy, or a server of another kind, replies so. Nobody knows what it has executed.
+        # Only a proxy, or a server of another kind, sends such a reply. Nobody knows what that server has executed.
         raise Unknown(f"the answer to the script {call.script.name!r} is malformed: is a proxy in between?") from error
 
 

@@ -1,5 +1,5 @@
-"""Redaction of errors: remove frames from tracebacks whose local variables may contain a password, in functions that get a
-client."""
+"""Redaction of errors: in functions that get a client, remove the traceback's frames whose local variables may contain a
+password."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def hides_client(name: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that gets a client: remove its frames from tracebacks, because error reporters send their variables.
+    """Decorate a function that gets a client: remove its frames from tracebacks. Error reporters send the variables of a frame.
 
     ``name``: name of the function in Python's own errors about wrong arguments; if empty, its present name.
     """

@@ -53,11 +53,10 @@ class Sentinel:
         return f"sentinel:{self.service}" + (f" (at {self._last.address})" if self._last is not None else "")
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the primary, after the server has confirmed its role. Raises NotSent if no Sentinel answers within ``timeout``
-        seconds.
+        """Return the primary, after it has confirmed its role.
 
-        Raises Refused if the Sentinels name no primary, or, with the code MASTERDOWN, if the server that they name is not a
-        primary now, as during a failover.
+        Raises NotSent if no Sentinel answers within ``timeout`` seconds. Raises Refused if the Sentinels name no primary. Its
+        code is MASTERDOWN if the server that they name is not a primary now, as during a failover.
         """
         deadline = monotonic() + timeout
         said: list[str] = []
@@ -154,7 +153,7 @@ def watched(
     """
     in_order = sorted(watchers, key=lambda watcher: (watcher.host, watcher.port))
     known = tuple(id(value) if name == "credentials" else value for name, value in sorted(facts.items()))
-    # The ids stay unique, because interned watchers are never garbage-collected.
+    # The ids stay unique, because the endpoints of the Sentinels are interned, and so never garbage-collected.
     key = ("sentinel", service, *map(id, in_order), *known, seen_by, host)
     endpoint = endpoints.get(key)
     if endpoint is None:

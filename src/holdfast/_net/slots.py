@@ -1,5 +1,5 @@
-"""Slots of a Redis Cluster: the slot of a key, and process ids whose channels are in a given slot (Redis Cluster
-specification)."""
+"""Slots of a Redis Cluster: find the slot of a key, and create process ids whose channels are in a given slot. Source: the
+Redis Cluster specification."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def id_within(process_id: str, slot: int) -> str:
 
 @functools.lru_cache(1024)
 def _tag(slot: int) -> str:
-    """Return a hash tag of four characters whose Cluster slot is ``slot``; the same tag for each call."""
-    # A CRC is linear: from the first two characters follows the CRC that the last two must contribute.
+    """Return a hash tag of four characters that belongs to the Cluster slot ``slot``. Each call returns the same tag."""
+    # A CRC is linear, so the first two characters determine the CRC that the last two must contribute.
     last = {binascii.crc_hqx(bytes(pair), 0) % SLOTS: bytes(pair) for pair in itertools.product(_TAG, repeat=2)}
     for first in itertools.product(_TAG, repeat=2):
         missing = (binascii.crc_hqx(bytes(first) + b"\0\0", 0) % SLOTS) ^ slot

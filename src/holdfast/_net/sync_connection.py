@@ -76,9 +76,9 @@ def _silent(kind: type[socket.socket]) -> type[socket.socket]:
     """Return a subclass of a socket class whose objects are closed without a ResourceWarning when they are
     garbage-collected.
 
-    Such objects are closed by the garbage collector if an interrupt comes while they are in use, or after `Pool.clear`. The
-    ``__del__`` of the subclass is a function written in C. If it were written in Python, CPython would ignore an exception that
-    a signal handler raises during it, so a Ctrl-C could be lost.
+    The garbage collector closes such objects after an interrupt came while they were in use, or after `Pool.clear`. The
+    ``__del__`` of the subclass is a function written in C. In a ``__del__`` written in Python, CPython would ignore the
+    exception of a signal handler, so a Ctrl-C could be lost.
     """
     found = _silent_kinds.get(kind.__name__)
     if found is None:
@@ -130,7 +130,7 @@ class Connection:
                 raise self._ended()
             self._reader.feed(data)
             reply = self._reader.gets()
-            # Without a clock reading so far, the first piece has come within KERNEL_WAIT_S.
+            # The clock was not read so far, so the first piece has come within KERNEL_WAIT_S.
             return self._rest(until or self._system.monotonic() + self._timeout) if reply is False else reply
         except (OSError, *protocol.MALFORMED) as error:
             raise self._unknown(error) from error
@@ -252,14 +252,14 @@ class ConnectionPool:
             connection.set_timeout(timeout)
             reply = connection.exchange(packed)
         except BaseException:
-            # After an interrupt the reply may still arrive, so nobody may use this connection again.
+            # The reply may still arrive after an interrupt, so nobody may use this connection again.
             if connection is not None:
                 connection.close()
             if self._limit is not None:
                 idle.append(None)
             raise
         if idle is self._idle:
-            idle.append(connection)  # if the list is replaced just now, nobody finds the connection there: it is closed with it
+            idle.append(connection)  # if `clear` has replaced the list, it is closed with the old one
         else:
             connection.close()
         return reply
@@ -287,5 +287,5 @@ class ConnectionPool:
             idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all open connections, also of those that a thread is using."""
+        """Return the sockets of all open connections, including those that a thread is using."""
         return [connection.sock for connection in [*self._open] if connection.sock.fileno() >= 0]

@@ -24,20 +24,19 @@ from holdfast._net.system import SYSTEM, System
 from holdfast._net.wait_connection import Dedicated
 
 _AGAIN = object()
-"""Returned instead of a reply if the connection was lost and the request was never sent, so that the caller may send it
-again."""
+"""Returned instead of a reply if the connection was lost before the request was sent. The caller may then send it again."""
 
 _ELSEWHERE = object()
-"""Returned instead of a reply if this thread is already sending a request, which a finaliser or signal handler has
-interrupted."""
+"""Returned instead of a reply if this thread is already sending another request: a finaliser or signal handler has interrupted
+it, and makes this request."""
 
 ROUNDS = 2
-"""Number of rounds in which a thread that has its own reply still sends and reads for other threads, which is cheaper than
+"""Number of rounds in which a thread still sends and reads for other threads, after it has its own reply. This is cheaper than
 waking another thread."""
 
 READ_WITHIN_S = 0.1
-"""Seconds that a thread whose time limit has passed still waits, so that the thread which reads for all can read a reply that
-has arrived."""
+"""Seconds that a thread still waits after its time limit has passed. In this time, the thread that reads for all can read a
+reply that has arrived."""
 
 OWN = 16
 """Maximum number of threads that each use a connection of their own at the same time.
@@ -92,7 +91,7 @@ class _SharedConnection:
         self._clock = system.clock
         self.connection: Connection | None = None
         self.over = False
-        # The thread with the turn may send, read, and remove requests from these queues; any thread may add to the queue. The
+        # Only the thread with the turn may send, read, and remove requests from these queues; any thread may add requests. The
         # lock is re-entrant, so that an interrupted thread can find out without a gap whether it has the turn.
         self._turn = threading.RLock()
         self.busy = False
@@ -248,8 +247,8 @@ class _SharedConnection:
     def _leave(self, error: BaseException) -> None:
         """Clean up after an exception in this thread.
 
-        If the thread has the turn (the right to use the connection), end the turn, and close the connection if a request was
-        being sent or answered.
+        If the thread has the turn (the right to use the connection), end the turn. Then also close the connection if a request
+        was being sent or answered.
         """
         if self._turn.acquire(False):  # acquired if the turn was this thread's, or free
             if self.busy or self.over:
@@ -328,7 +327,7 @@ class Pool:
         self.endpoint = endpoint
         self._system = system
         self._main = threading.main_thread().ident
-        # Without limit, because a signal handler or a finaliser may send a request while its thread is inside one.
+        # Their number has no limit, because a signal handler or a finaliser may send a request while its thread sends one.
         self._of_main = ConnectionPool(endpoint, system=system)
         self._of_few = ConnectionPool(endpoint, OWN, system)
         self._lane = _SharedConnection(endpoint, system)

@@ -58,7 +58,7 @@ class System:
         """
         if endpoint.path is None:
             context = endpoint.ssl_context()
-            # Passed as bytes: for a str, even an address, Python loads the IDNA codec with its tables of all characters.
+            # The host is passed as bytes. For a str, even an address, Python would load the IDNA codec with its large tables.
             host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
             sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,7 +80,7 @@ class System:
             return _dial_unix(local.ensure(endpoint.local), timeout)
 
     def readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Wait until a socket is readable, at most ``seconds`` seconds; return False if it is not readable by then.
+        """Wait until a socket is readable, for at most ``seconds`` seconds. Return False if it is not readable by then.
 
         The time limit holds even if signals arrive during the wait.
         """

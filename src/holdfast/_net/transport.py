@@ -48,7 +48,7 @@ def line_to(
     whole_first: bool = False,
     system: System = SYSTEM,
 ) -> PipelinedConnection | ClientLine:
-    """Return a pipelined transport to an endpoint: for the keeper (background thread), or a thread that uses several servers.
+    """Return a pipelined transport to an endpoint. The keeper (background thread) and threads that use several servers need it.
 
     ``on_push`` gets each published message; None: the transport does not subscribe. ``on_closed`` is called when the connection
     is closed. ``whole_first``: True: send a script's text, not its hash, at its first use on a connection.

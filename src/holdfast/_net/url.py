@@ -42,8 +42,8 @@ def _bad_url(why: str) -> ConfigError:
 
 
 def _no_scheme(url: str) -> str:
-    """Return what is wrong with a text that does not start with a known scheme. Only a text that looks like an address without
-    a password is repeated."""
+    """Return what is wrong with a text that does not start with a known scheme. The result repeats the text only if it looks
+    like an address without a password."""
     first = "the first argument is a client or a URL, the name is the second"
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
         return f"{url!r} is not a URL; {first}. If it is the address of a server, pass 'redis://{url}'"
@@ -189,7 +189,7 @@ def _options(query: str, known: set[str]) -> dict[str, str]:
         raise _bad_url("an option is given twice after the ?")
     unknown = set(options) - known
     if unknown:
-        # After a password, this may be the rest of it, behind an & that should have been written as %26.
+        # If the URL has a password with an & that was not written as %26, this option may be the rest of that password.
         hidden = "password" in options or "sentinel_password" in options
         which = "; an & in a password must be written %26" if hidden else f" {min(unknown)!r}"
         raise _bad_url(f"unknown option{which}; the known options are {', '.join(sorted(known))}")

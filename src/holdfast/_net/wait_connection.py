@@ -1,5 +1,5 @@
-"""Connections for the command WAIT. WAIT blocks all later commands on its connection, so each of these connections serves one
-request at a time."""
+"""Connections for the command WAIT. The command blocks all later ones on its connection, so each of these connections serves
+one request at a time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KEPT = 4
 """Number of idle connections that stay open."""
 
 LATE = 0.2
-"""Seconds that the client waits longer for a reply than WAIT blocks on the server, so that the reply after a timed-out WAIT
-still arrives."""
+"""Seconds by which the client's time limit for the reply exceeds the one of WAIT on the server. If WAIT times out, its reply
+can still arrive."""
 
 
 class Dedicated:

@@ -147,10 +147,10 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """Return the count of a latch after certain calls of ``count_down``: the number of arrivals that are still missing.
+        """Return the count of a latch (its arrivals that are still missing) if certain calls of ``count_down`` count.
 
-        These calls have an event of this ``kind`` ("count": begun, "counted": ended) at the index ``then`` of the history or
-        before it, and began at the index ``since`` or after it.
+        A call counts if it began at the index ``since`` of the history or later, and if it had begun (``kind`` "count") or
+        ended ("counted") by the index ``then``.
         """
         known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
         return max(0, case.count - _sum(known))

@@ -408,9 +408,9 @@ def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) ->
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R15: a release reports what happened, and only one release of a lease reports success.
 
-    If the server kept the lock until the release, the release reports success; otherwise it reports a loss. Excused: a
-    fault that the holder may have felt during the release, because the outcome is unknown then; and a server's clock that
-    was set since the request for the lock.
+    If the server kept the lock until the release, the release reports success; otherwise it reports a loss. There are two
+    excuses: a fault may have disturbed the holder during the release, so that the outcome is unknown; or the clock of the
+    server was set after the lock was requested.
     """
     for scene in case.scenes.values():
         for hold in scene.holds:

@@ -252,8 +252,8 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
 def judge_seen(
     history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
 ) -> list[Violation]:
-    """Judge the end of a history: each observer notices in time that the last candidate leads (E4), and that its term ends
-    (E5).
+    """Judge the end of a history. Each observer notices in time that the last candidate leads (E4), and later that the term
+    of this candidate has ended (E5).
 
     ``within`` is the time limit in seconds. For E5, ``lease`` seconds are added if the leader died or lost its lease.
     """

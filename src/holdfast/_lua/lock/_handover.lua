@@ -12,9 +12,10 @@
 -- If `me` (the token of the caller, or false) is the first one, it is returned without a grant: the caller acquires the lock.
 --
 -- If a process does not listen, all its waiters are passed over. A waiter that was not refreshed for the time of a claim
--- window is passed over, too: it would not believe a message without asking (`_core/lock/server_queue.py`), and each place of
--- a hung process would cost a claim window. Both keep their places until these expire. The process that sends this request is
--- alive: its first waiter gets the lock, and asks for it if it cannot be notified.
+-- window is passed over, too. Its process may hang, and each place of a hung process would cost a claim window. If the process
+-- lives, this waiter would ask the server before it believed a message (`_core/lock/server_queue.py`). Waiters that are passed
+-- over keep their places until the places expire. The process that sends this request is alive, so its first waiter may get
+-- the lock, and asks for it if it cannot be notified.
 -- One run reads at most a thousand places and removes at most a hundred, since the server has other clients.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
@@ -59,8 +60,8 @@ end
 -- Return the reply to a waiter: {0, ms until the holder's lease expires (-1: never), last fence issued, holder's process, 1 if
 -- the holder may keep the lock after use}. The process is empty if the value is not a token of holdfast.
 local function waiting(lock, holder, last, pause, now)
-  -- There is no holder, but the server is in quarantine. No fence is issued until its end. The fence returned is so high
-  -- that a message from before the loss of data, which has a lower one, is not believed.
+  -- There is no holder, but the server is in quarantine. No fence is issued until its end. The fence returned is higher than
+  -- that of any message from before the loss of data, so waiters ignore such messages.
   if not holder then return {0, pause, (math.floor(now / 1000) + pause) * 1000 - 1, 'guard', 0} end
   local process, lingers = string.match(holder, '^(%x[%x{}@]*)%.%x+(~?)$')
   return {0, redis.call('PTTL', lock), last or 0, short(process), lingers == '~' and 1 or 0}

@@ -3,8 +3,8 @@
 -- CODES    QUARANTINED OTHER_LEASE OTHER_SERVERS
 -- INCLUDE  shared/_marker
 
--- Return the ms for which nothing is granted, or nil; and a reply that replaces all others, or nil. In a quarantine a free
--- lock is reported as held by process 'guard' until the end, so that waiters join the queue.
+-- Return two values, each of which may be nil: the ms for which nothing is granted, and a reply that replaces all others. In a
+-- quarantine a free lock is reported as held by process 'guard' until the end, so that waiters join the queue.
 -- `marker`: its key. `longest`: the longest lease (ms). `now`: server time (us).
 local function lock_quarantine(marker, longest, now)
   local _, answer = quarantine(marker, longest, '', now)

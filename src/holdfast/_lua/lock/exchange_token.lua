@@ -47,8 +47,8 @@ if holder ~= giver then
   if string.find(dead, giver, 1, true) then return {NO_CLAIM} end
   return {now >= ends * 1000 and 0 or LOST}
 end
--- A ticket may be forged, with the value of an ordinary key as its token: such a value has not the form of a token, or no state
--- beside it. (If only the state was lost, the token must have all its digits.)
+-- A forged ticket may name the value of an ordinary key as its token. Such a value does not have the form of a token, or its
+-- key has no state. (If only the state was lost, the token must have all its digits.)
 local _, digits = string.match(giver, '^(%x[%x{}@]*)%.(%x+)~?$')
 if ends > 0 and (not digits or (not last and #digits < 32)) then return {LOST} end
 redis.call('PEXPIRE', lock, ttl)

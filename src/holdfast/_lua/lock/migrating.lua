@@ -1,5 +1,5 @@
--- Renew or release one lock while its slot is moved to another server of a Cluster. Keys are moved one by one, and the server
--- refuses scripts that name several keys of which one is missing. So this script uses the lock's key alone.
+-- Renew or release one lock while its slot is moved to another server of a Cluster. Keys are moved one by one. The server
+-- refuses a script that names several keys if one of them is missing, so this script uses the lock's key alone.
 -- KEYS     lock
 -- ARGV     token; lease in ms, '0' to release it
 -- RETURNS  UNNUMBERED it is held, and has at least that lease | 1 it was held, and is released | 0 the lock is gone |
@@ -7,8 +7,8 @@
 -- SINCE    Redis 5
 -- MODEL    models/lock_lease.pml
 --
--- It never shortens a lease: with no number to compare, a late older request must do no harm. It does not hand the lock over:
--- waiters ask within a second of the end of the move, and find it free.
+-- It never shortens a lease: requests have no number here, so a late older request must do no harm. It does not hand the lock
+-- over: after the move, the waiters ask within a second, and find the lock free.
 -- CODES    NO_CLAIM UNNUMBERED
 local lock, token, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local holder = redis.pcall('GET', lock)

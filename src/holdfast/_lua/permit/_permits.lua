@@ -18,8 +18,8 @@ local function wanted(token)
   return whole(string.match(token, '%*(%d+)$'))
 end
 
--- Return a holder's fence, number of permits, and number of the last renewal; nil if it is no holder, or its record is
--- unreadable.
+-- Return a holder's fence, number of permits, and number of the last renewal. Return nil if the token is no holder, or if its
+-- record is unreadable.
 local function holding(state, token)
   local what = redis.call('HGET', state, 'h:' .. token)
   if not what then return nil end
@@ -68,7 +68,7 @@ local function expire(p)
 end
 
 -- Read the holders, and remove those whose leases have expired. Return {holders, state, queue, now (us), and the fields of
--- the state}, or nil and the refusal to return. Return both if the state has malformed numbers: then held permits can be
+-- the state}, or nil and the refusal to return. If the state has malformed numbers, return both: then held permits can be
 -- renewed and released, but nothing is granted.
 local function open_permits(holders, state, queue, token)
   local count = redis.pcall('ZCARD', holders)
@@ -150,11 +150,11 @@ local function leave_all(p, tokens)
   redis.call('HDEL', p.state, unpack(fields))
 end
 
--- Grant free permits to waiters, in order. Return the fence of `me` (the token of the caller, or false) if it was granted its
--- permits, for `ttl`; and whether a waiter is left that nobody may overtake.
--- A waiter is passed over if its process does not listen, or was not refreshed for the time of a claim window. It keeps its
--- place until that expires. One run reads at most a thousand places, and removes or serves at most a hundred, since the server
--- has other clients.
+-- Grant free permits to waiters, in order. `me` is the token of the caller, or false; its lease is `ttl`. Return two values:
+-- the fence of `me`, if it was granted its permits, and whether a waiter is left that nobody may overtake.
+-- A waiter is passed over if its process does not listen, or if its place was not refreshed for the time of a claim window. The
+-- waiter keeps its place until the place expires. One run reads at most a thousand places, and removes or serves at most a
+-- hundred, since the server has other clients.
 local function serve(p, me, ttl)
   local listening, done, from, mine, blocked = {}, 0, 0, nil, false
   while from < 1000 and p.waiters > 0 and not blocked do
@@ -199,8 +199,8 @@ local function serve(p, me, ttl)
   return mine, blocked
 end
 
--- Return the reply to a waiter, as for a lock: {0, ms until the first of the holders' leases ends, last fence, its process,
--- 0}.
+-- Return the reply to a waiter, as for a lock: {0, ms until the first lease of a holder ends, last fence, process of that
+-- holder, 0}.
 local function waiting_for(p)
   local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
   if not first[1] then return {0, CLAIM, p.fence, '', 0} end
@@ -209,8 +209,8 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
-  -- Nothing was granted before the attempt was given up, so the next client decides the kind. By the end of this time, no late
-  -- copy arrives any more.
+  -- This attempt was given up before anything was granted, so the next client decides the kind of the object. The state expires
+  -- when no late copy of a request can arrive any more.
   if not p.v then return redis.call('PEXPIRE', p.state, 120000) end
   keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
 end

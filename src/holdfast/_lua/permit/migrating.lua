@@ -1,5 +1,5 @@
--- Renew or release the permits of one holder (`lock/migrating` does it for a lock), while the slot is moved to another
--- server of a Cluster.
+-- Renew or release the permits of one holder while the slot is moved to another server of a Cluster. `lock/migrating` does the
+-- same for a lock.
 -- KEYS     holders
 -- ARGV     token; lease in ms, '0' to release them
 -- RETURNS  UNNUMBERED they are held, with at least that lease | 1 they are released | 0 the token has none

@@ -1,5 +1,5 @@
 -- Confirm a fence: raise this server's counter to the last of the agreed fences, if the token still holds the lock and
--- the counter is not higher. With a majority of confirmations the fences are the holder's. Writing the
+-- the counter is not higher. When a majority of the servers has confirmed the fences, the holder may use them. Writing the
 -- highest fence granted to any majority would not be enough (see the model).
 -- KEYS     lock, state
 -- ARGV     token; last fence

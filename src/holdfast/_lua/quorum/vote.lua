@@ -21,9 +21,10 @@
 --
 -- listeners (zset):  id of a subscription -> start of its wait (server us, computed from the client's own count). A hint: nothing is
 --                   granted from it. A new one notifies the holder's process, if it is another one: 'WANTED <holder's token>' in
---                   its inbox. In the state, next = '<id> <since> <until, server ms>': the client notified last that the lock is
---                   free. Until then no client that has waited less gets it; otherwise a holder that returns at once would always be
---                   first. A longer wait wins over the choice of any server, so that servers' choices cannot block each other.
+--                   its inbox. In the state, next = '<id> <since> <until, server ms>': the client that was notified last that
+--                   the lock is free. Until that time, no client that has waited less gets the lock; otherwise a holder that
+--                   asks again at once would always be first. A client that has waited longer gets the lock whatever a server
+--                   has chosen, so that the choices of several servers cannot block each other.
 -- CODES    NO_CLAIM OTHER_FORMAT WANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse

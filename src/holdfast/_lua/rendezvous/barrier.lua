@@ -149,7 +149,8 @@ local function begin()
     broken = false
     remember(token, 'done ')
   elseif what == 'wait' and now_ms - more / 1000 < MEMORY then
-    -- Its outcome would still be stored: so the server has lost it, and perhaps other participants, too.
+    -- If this token had an outcome, it would still be stored. So the server has lost the token, and perhaps other
+    -- participants, too.
     if not broken then destroy('lost', '') end
     mine = broken
   elseif what == 'wait' or what == 'pass' then

@@ -41,8 +41,8 @@ local function write(log, size, status, scheduled, count, last, rest)
   redis.call('PEXPIRE', log, KEEP_JOB)
 end
 
--- Delete the records of processes that stopped serving. The next process that starts does so; otherwise a schedule that is
--- never changed would keep them all.
+-- Delete the records of processes that stopped serving. Each process that starts calls this; otherwise a schedule that is
+-- never changed would keep all these records.
 local function forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, 99, 'WITHSCORES')
   for i = 1, #line, 2 do
@@ -69,8 +69,8 @@ local function record_runner(base, listener, host, now)
   redis.call('HSET', base, 'who:' .. listener, integer(now) .. ' ' .. host)
 end
 
--- Return the last tick that was dealt with. After a small step back of the clock, no tick runs twice. After a correction by
--- hours, it is the present time, so that the job need not wait until the clock reaches the old time again.
+-- Return the last tick that was dealt with, so that no tick runs twice after a small step back of the clock. After a
+-- correction by hours, return the present time, so that the job need not wait until the clock reaches the old time again.
 local function set_right(last, now)
   if tonumber(last) <= now + SET_RIGHT then return last end
   return integer(now)
@@ -81,8 +81,8 @@ local function stay(base, serving)
   redis.call('PEXPIRE', serving, KEEP_JOB)
 end
 
--- Increase the number of changes. If it is missing, it begins at the clock, so that no number from before a loss of data
--- comes again.
+-- Increase the number of changes. If there is none, begin with the server's time, so that no number is used again that was
+-- used before a loss of data.
 local function changed(base, count)
   count = whole(count)
   redis.call('HSET', base, 'v', '1', 'changes', integer(count and count + 1 or now_us()))

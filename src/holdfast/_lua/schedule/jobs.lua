@@ -50,7 +50,7 @@ local line = redis.pcall('ZRANGE', serving, 0, -1, 'WITHSCORES')
 for i = 1, exists and not line.err and #line or 0, 2 do
   if tonumber(line[i + 1]) > now_ms then
     local known = redis.call('HGET', base, 'who:' .. line[i])
-    -- Its record may be deleted or lost; the process writes it again with its next request.
+    -- The record of a process may be deleted or lost; the process writes it again with its next request.
     known = known and string.match(known, '^%d+ ') and short(known)
     who[#who + 1] = known or integer(now) .. ' process ' .. string.match(line[i], '^[^.]*')
   end

@@ -92,7 +92,7 @@ local function slots_of(at, count, job)
   return slots
 end
 
--- Carry out a process's claim on a job. Of the due ticks only the latest is queued to run, or all of them with misfire 'all'.
+-- Carry out a process's claim on a job. Only the latest due tick is queued to run; with misfire 'all', every due tick is.
 -- So after a pause of any length one run starts late, and not one for each tick.
 -- `due`: the due ticks, at least one; `each`: true with misfire 'all'; `queue`: the waiting runs; `room`: number of runs that
 -- may begin now; `skip`: function that records ticks that are not run.
@@ -210,8 +210,8 @@ local function serve(at, a, count)
     notify = notify or left_over  -- processes that know the new definition may run it
     return {REDEFINED, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
   end
-  -- Not before this check: the caller's options decide whether a crashed run begins again, so they must be those of the
-  -- present definition.
+  -- This follows the check of the revision, because the caller's options decide whether a crashed run begins again. So
+  -- they must be those of the present definition.
   for i = 0, count - 1 do
     if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end
   end

@@ -5,8 +5,8 @@
 -- CODES    CHANGED
 -- INCLUDE  shared/_inbox
 
--- Notify one listener of a change: it then asks the server, and the reply decides what it does. `key`: any of the keys that it
--- watches, for the prefix. Return the reply of PUBLISH.
+-- Notify one listener of a change, and return the reply of PUBLISH. The listener then asks the server, and the answer decides
+-- what it does. `key`: any of the keys that the listener watches; the prefix is read from it.
 local function notify(key, listener)
   return publish(inbox_of(key, listener), CHANGED .. ' ' .. listener)
 end

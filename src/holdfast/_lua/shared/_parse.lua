@@ -1,8 +1,8 @@
--- Parse stored texts and numbers, which any client that may write there could have forged. The fast paths check in place
+-- Parse stored texts and numbers. Any client that may write to the keys could have forged them. The fast paths check in place
 -- instead, since one more function costs them a tenth of their time.
 -- MODEL    models/lock_handover.pml
 -- INCLUDE  shared/_constants
-local LONGEST = 4096  -- maximum length, in bytes, of a text that a script returns and that is not a user's value
+local LONGEST = 4096  -- maximum length, in bytes, of a text in a reply; a user's value may be longer
 
 -- Shorten a text, because a client that can forge one must not make others read megabytes.
 local function short(text)

@@ -29,8 +29,8 @@ local function refused(key, answer)
   return answer
 end
 
--- Return the refusal for a field that should be a number and is not. Nothing is written in its place: fences that were issued
--- must not be issued again, and the last one is unknown.
+-- Return the refusal for a field that should be a number and is not. No other number is written there: the last fence is
+-- unknown, and no fence may be issued twice.
 local function no_number(key, field, text)
   return {NO_NUMBER, key, field, string.sub(text, 1, 40)}
 end
@@ -53,8 +53,8 @@ local function read_lock(state, token)
   return fields
 end
 
--- Keep state and queue alive for KEEP, or twice the lease, from now. The expiry is set to twice that, and its time stored,
--- so that most runs need not set it again. `version`: format of the state; default: a lock's.
+-- Keep state and queue alive for KEEP, or twice the lease, from now. The expiry is set to twice this time and stored, so that
+-- most runs need not set it again. `version`: format of the state; default: a lock's.
 local function keep_alive(state, queue, kept, ttl, now, version)
   local ms = math.max(KEEP, 2 * ttl)
   local now_ms = math.floor(now / 1000)

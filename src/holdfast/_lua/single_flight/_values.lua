@@ -36,8 +36,8 @@ local function is_alone(key)
   return string.find(string.sub(key, -7), '}:', 1, true) ~= nil
 end
 
--- Return the highest floor, after restoring it from the state if it alone was evicted or is not a number; nil if the state has
--- none either.
+-- Return the highest floor. If its key was evicted or is not a number, restore it from the state first. Return nil if the
+-- state has none either.
 local function highest_floor(key, state, floor)
   if is_alone(key) then return 0 end
   local found = whole(redis.pcall('GETRANGE', floor, 0, 16))

@@ -1,4 +1,4 @@
--- End a load without a value, and notify the waiters; the first of them that asks will load.
+-- End a load without a value, and notify the waiters. The first waiter that asks will load the value.
 -- KEYS     load, state, floors, floor, waiters
 -- ARGV     token; 'release' | 'bury': and revoke the token; fence of the load, or '0': do not check whether it was
 --          invalidated; tags that its value would have had, with a space before each

@@ -24,7 +24,7 @@ keep_alive(state, floors, whole(fields[4]), life, now)
 if before then redis.call('ZADD', floors, before, '') end
 for _, tag in ipairs(ARGV) do redis.call('ZADD', floors, mark, tag) end
 if count > FEW then
-  -- No value loaded that long ago exists any more. The value of a load that began then is not stored: it might be void.
+  -- No value loaded before this floor exists any more. A load that began before it cannot store its value, which might be void.
   local gone = mark - 1000 * life
   if redis.call('ZREMRANGEBYSCORE', floors, 0, gone) > 0 and not redis.call('ZSCORE', floors, '') then
     redis.call('ZADD', floors, gone, '')

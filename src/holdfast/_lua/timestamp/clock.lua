@@ -1,4 +1,4 @@
--- Return the time of the server that has this key: in a Cluster, the plain command TIME would go to any server.
+-- Return the time of the server that has this key. In a Cluster, the plain command TIME would go to any server.
 -- KEYS     the key
 -- ARGV     ignored
 -- RETURNS  {seconds, microseconds}, as TIME
