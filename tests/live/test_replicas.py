@@ -115,7 +115,7 @@ def test_a_client_of_somebody_elses_make_has_no_connection_to_wait_on(primary: P
         pass
 
     pool = redis.ConnectionPool(connection_class=Own, port=primary.port)
-    with pytest.raises(ConfigError, match="replicas needs connections that holdfast can open itself"):
+    with pytest.raises(ConfigError, match="replicas needs one server, to which holdfast can open connections itself"):
         Lock(redis.Redis(connection_pool=pool), "x", replicas=1)
 
 

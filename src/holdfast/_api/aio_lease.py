@@ -59,7 +59,7 @@ class LockLease(Lease):
     """The lease of a lock on one server: it can be handed over to another process by a ticket."""
 
     async def ticket(self, expires: Seconds = 60.0) -> Ticket:
-        """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
+        """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
 
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
         expires, and the next waiter acquires the lock.
@@ -215,7 +215,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
             await self.go_on_releasing(done is None)
 
     async def go_on_releasing(self, begun: bool) -> None:
-        """Release the lease after `try_release` has not. ``begun``: True if its outcome was None."""
+        """Release the lease on the server if `try_release` could not. ``begun``: True if `try_release` returned None."""
         self.may_be_awaited()
         if begun or not self.hand_on():
             await self.driver.run(self.release_on_server())

@@ -91,7 +91,7 @@ def locked(
         client: as for `Lock`; for a coroutine function, an asyncio client or a URL. A list or dictionary: as for `Redlock`.
         busy: what happens if the lock is busy. "wait": wait, and raise LockTimeout after ``wait`` seconds. "raise": raise
             LockTimeout. "skip": return None without running the function.
-        wait: seconds to wait for a busy lock. None: without limit for "wait", not at all for "raise" and "skip".
+        wait: seconds to wait for a busy lock. None: no limit if ``busy`` is "wait", else 0.
         ttl: as for `Lock`.
         renew: as for `Lock`.
         max_hold: as for `Lock`.

@@ -190,14 +190,14 @@ class AioEvent(BaseLatch):
 class CountDownLatch(BaseLatch):
     """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
 
-    Each call of `count_down` counts once, even if its answer gets lost and it is sent again. With a name (``by``), it counts
-    once for each name. Once open, the latch stays open until `reset`.
+    Each call of `count_down` counts once, even if its answer is lost and it is sent again. With a name (``by``), it counts once
+    for each name. Once open, the latch stays open until `reset`.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: name of the latch, 1 to 512 bytes.
         count: number of things to be done, at least 1. All users of the latch must pass the same number.
-        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that it is as new.
+        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that, it starts anew.
         prefix: start of all keys on the server.
 
     Raises:
@@ -243,14 +243,14 @@ class CountDownLatch(BaseLatch):
 class AioCountDownLatch(BaseLatch):
     """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
 
-    Each call of `count_down` counts once, even if its answer gets lost and it is sent again. With a name (``by``), it counts
-    once for each name. Once open, the latch stays open until `reset`.
+    Each call of `count_down` counts once, even if its answer is lost and it is sent again. With a name (``by``), it counts once
+    for each name. Once open, the latch stays open until `reset`.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: name of the latch, 1 to 512 bytes.
         count: number of things to be done, at least 1. All users of the latch must pass the same number.
-        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that it is as new.
+        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that, it starts anew.
         prefix: start of all keys on the server.
 
     Raises:

@@ -220,7 +220,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
     ) -> Broken | None:
         """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
-        The former holder is notified. Its fences are lower than the one returned. Pass a result of `show` or `locks` as lock:
+        The former holder is notified. Its fences are lower than the returned fence. Pass a result of `show` or `locks` as lock:
         if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
         holder loses the lock.
 
@@ -233,7 +233,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
         Raises:
             HolderChanged: the lock has another holder by now.
             ServerError: the server cannot be reached.
-            QuorumError: of several servers, too few can be reached.
+            QuorumError: too few of several servers can be reached.
         """
         return complete(self._break(lock, holder, key, by))
 
@@ -292,7 +292,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
     ) -> Broken | None:
         """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
-        The former holder is notified. Its fences are lower than the one returned. Pass a result of `show` or `locks` as lock:
+        The former holder is notified. Its fences are lower than the returned fence. Pass a result of `show` or `locks` as lock:
         if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
         holder loses the lock.
 
@@ -305,7 +305,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
         Raises:
             HolderChanged: the lock has another holder by now.
             ServerError: the server cannot be reached.
-            QuorumError: of several servers, too few can be reached.
+            QuorumError: too few of several servers can be reached.
         """
         return await self._break(lock, holder, key, by)
 

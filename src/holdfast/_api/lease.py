@@ -28,7 +28,7 @@ class Watch(Protocol):
     """The methods of the keeper (background thread that renews leases) that a lease calls."""
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
-        """Renew this lease until `forget` is called. If it is renewed already, compute anew when the next renewal is due."""
+        """Renew this lease until `forget` is called. For a lease that is watched already, compute the next renewal anew."""
 
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Stop renewing this lease."""
@@ -38,7 +38,7 @@ class Watch(Protocol):
 
 
 class Home(Protocol):
-    """The process that a lease belongs to: its attributes that a lease uses."""
+    """The attributes of a process that its leases use."""
 
     @property
     def here(self) -> bool:
@@ -93,7 +93,7 @@ class BaseLease:
         return left
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, NotHeld if it was released. Asks no server: `verify` does."""
+        """Raise LeaseLost if the lease is lost, NotHeld if it was released. Unlike `verify`, asks no server."""
         self._core.check()
 
     def progress(self) -> None:
@@ -106,12 +106,12 @@ class BaseLease:
 
 
 def core_of(lease: Any) -> Any:
-    """Return the internal object of a lease that a user holds: a `LeaseCore`, or that of a `MultiLease`."""
+    """Return the internal object behind a lease or `MultiLease` that a user holds."""
     return lease._core  # noqa: SLF001 - the only door between the objects that users hold and the internal ones
 
 
 class UserLease:
-    """A mixin of a lease's internal object: it makes the object that users hold, and remembers it weakly."""
+    """A mixin for a lease's internal object. It makes the object that users hold, and keeps only a weak reference to it."""
 
     user_type: Callable[[Any], Any]
     """The class of the object that users hold."""
@@ -140,7 +140,7 @@ class LeaseCore(UserLease, Owner):
     voted = False
     """True if several servers vote on the lease."""
     whole: Any = None
-    """The lease of several locks that this lease is part of, which is notified of the loss too; None if there is none."""
+    """The lease of several locks that contains this lease, or None. It is notified of the loss too."""
     driver: Any
     """Runs the operations of the lease; None for the lease of a job's run."""
     passed: bool = False
@@ -150,7 +150,7 @@ class LeaseCore(UserLease, Owner):
     handed_over = False
     """True once a ticket was issued for this lease."""
     held_lease: HeldLease
-    """The lease, which the operation has registered."""
+    """The record of the lease. The operation that acquired it has registered it with the keeper (background thread)."""
     parts: tuple[tuple[Endpoint, HeldLease], ...]
     """The leases that the keeper renews for this lease, each with its server."""
     owner = 0
@@ -173,7 +173,7 @@ class LeaseCore(UserLease, Owner):
         self.user_type, self.held_lease = user_type, held_lease
         self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
         self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
-        attempt.unclaimed = self  # Before any other object refers to this lease, so that an interrupt cannot drop it.
+        attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
         # A core that is collected while `held_lease` has this reference (and nothing else has) was never released.
         held_lease.owner = Reference(self, node.keeper.collected.append)
         held_lease.owner.on_collected = functools.partial(_dropped, node, held_lease, attempt.local_queue, attempt.tally)
@@ -183,7 +183,7 @@ class LeaseCore(UserLease, Owner):
             self.notice_loss()  # The lease was lost while no lease object existed that could be told.
 
     def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
-        """Return the lease on each of the servers that vote, with the server."""
+        """Return a pair for each voting server: the server, and the lease there."""
         raise NotImplementedError
 
     @property
@@ -220,7 +220,7 @@ class LeaseCore(UserLease, Owner):
         self.held_lease.progressed(self.process.clock())
 
     def begin(self) -> None:
-        """Start the ``progress_within`` seconds anew, once all locks are held that were acquired together with this one."""
+        """Restart the ``progress_within`` seconds. A `MultiLock` calls this once all of its locks are held."""
         if self.held_lease.spec.progress_within is not None:
             self.held_lease.progressed(self.process.clock())
             self.look_again()
@@ -233,7 +233,7 @@ class LeaseCore(UserLease, Owner):
         return self.passed or self.held_lease.over or not self.process.here
 
     def expired(self) -> bool:
-        """Return True if the lease is lost. Also notices an expiry that the keeper could not notice yet, as after a pause."""
+        """Return True if the lease is lost. After a pause, this may notice an expiry before the keeper does."""
         held_lease = self.held_lease
         if not self.process.here:
             return True  # A forked child holds no lease.
@@ -309,7 +309,7 @@ class LeaseCore(UserLease, Owner):
         return self.driver.release(self.attempt, self.held_lease, self)
 
     def hand_on(self) -> bool:
-        """Hand the lease on to the next waiter of this process, or, if there is none, keep it for quick reuse, and return True.
+        """Hand the lease on to the next waiter of this process; without a waiter, keep it for quick reuse. Return True then.
         Return False if the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
         held_lease = self.held_lease
         if self.passed or held_lease.over or not self.process.here:
@@ -328,13 +328,13 @@ class LeaseCore(UserLease, Owner):
         return kept
 
     def may_be_there(self) -> bool:
-        """Return True if the server may still hold the lease: also if only its holder gave it up, or its time has passed."""
+        """Return True if the server may still have the lease, even if its holder gave it up or its time has passed."""
         held_lease = self.held_lease
         return not held_lease.lost or held_lease.stalled or self.process.clock() >= held_lease.deadline
 
     async def release_on_server(self, known: bool | WireError | None = None) -> None:
-        """Release the lease on the server, after `hand_on` returned False. ``known`` is the server's answer, if the caller has
-        released several leases in one request already."""
+        """Release the lease on the server, after `hand_on` returned False. ``known`` is the server's answer, if the
+        caller has already released this lease in a request for several."""
         held_lease, attempt = self.held_lease, self.attempt
         local_queue = attempt.local_queue
         held_lease.end()
@@ -390,7 +390,7 @@ class LeaseCore(UserLease, Owner):
         try:
             if begun or not self.hand_on():
                 await self.release_on_server()
-        except (ServerError, QuorumError, LeaseLost):  # of a lost lease, the server may have got a late renewal
+        except (ServerError, QuorumError, LeaseLost):  # a late renewal may have prolonged a lost lease on the server
             self.insist()
         except HoldfastError:
             pass  # It was released meanwhile.
@@ -496,7 +496,7 @@ def _dropped(node: Registrar, held_lease: HeldLease, local_queue: Queue | None, 
 
 
 class Owned(Protocol):
-    """The internal object of a lease of any kind, with its owner."""
+    """The attributes of a lease's internal object that `Entered` uses."""
 
     owner: int
     """Id of the thread or task that acquired the lock."""
@@ -511,7 +511,7 @@ C = TypeVar("C", bound=Owned)
 
 
 class Entered(Generic[C]):
-    """The leases of the ``with`` statements that are still open, by thread or task: several may share one lock object."""
+    """The leases of open ``with`` statements, by thread or task, because several of these may share one lock object."""
 
     __slots__ = ("_cores",)
 

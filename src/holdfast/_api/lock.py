@@ -34,7 +34,7 @@ L = TypeVar("L", bound="BaseLease")
 
 
 class Member(NamedTuple):
-    """The internals of a lock that other internal code uses, such as a `MultiLock`: a lock reveals nothing else."""
+    """The internals of a lock, for other internal code such as `MultiLock`. A lock reveals nothing else."""
 
     lock: BaseLock[Any, Any]
     """The lock object, as the user holds it."""
@@ -55,9 +55,9 @@ class Member(NamedTuple):
     lease_type: Callable[[Any], Any]
     """Class of the leases that users hold."""
     detach: Callable[[Any], None]
-    """Drops the record of an open ``with`` statement, given the internal object of its lease: other code releases it."""
+    """Drops the record of an open ``with`` statement, given its lease's internal object. Other code releases that lease."""
     hold: Callable[[Any, Grant], Any]
-    """Makes the internal object of the lease of a grant, with this driver, and lets the lock object refer to it."""
+    """Makes a lease's internal object from a driver and a grant, and stores it in the lock object."""
     busy: Callable[[Busy, bytes | None, float], LockTimeout]
     holder: Callable[[Busy], Coroutine[Any, Any, bytes | None]]
 
@@ -73,7 +73,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
 
     _face: Literal["sync", "asyncio"]
     _home: Any
-    """The driver (runs operations for one process and server) that was used last."""
+    """The driver that was used last. It runs operations for one process and server."""
     _cluster: Topology | None = None
     _core_type: Callable[..., Any]
     """Class of the internal object of a lease: a `LeaseCore`."""
@@ -118,7 +118,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         self._cluster = self._endpoint.cluster
         if replicas and (self._endpoint.client is not None or self._cluster is not None):
             raise ConfigError(
-                "replicas needs connections that holdfast can open itself, to one server: pass a URL or a plain client",
+                "replicas needs one server, to which holdfast can open connections itself: pass a URL or a plain client",
                 parameter="replicas",
             )
         if quarantine is not False and self._cluster is not None:
@@ -222,15 +222,15 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
     def progress(self) -> None:
         """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
 
-        This concerns the latest acquisition by this object, as `Lease.progress` does. Raises NotHeld if this object holds
-        nothing, LeaseLost if the lease is lost.
+        This counts for the latest acquisition by this object. Raises NotHeld if this object holds nothing, LeaseLost if the
+        lease is lost.
         """
         if self._current is None:
             raise self._not_held()
         self._current.progress()
 
     def statistics(self) -> LockStatistics:
-        """Return how often this object acquired the lock, waited for it and lost it, and the seconds. Asks no server."""
+        """Return the counts and times of this object's acquisitions, waits and losses of the lock. Asks no server."""
         return self._tally.now()
 
     def __repr__(self) -> str:
@@ -278,7 +278,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         )
 
     def _acquire_wait(self, blocking: bool, timeout: Seconds) -> float | None:
-        """Return the seconds to wait (None: no limit) for the arguments of `acquire`. Raises ValueError or OverflowError."""
+        """Convert the arguments of `acquire` to seconds to wait (None: no limit). Raises ValueError or OverflowError."""
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
@@ -292,7 +292,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
     def _is_callers(self, *, inside: bool = False) -> bool:
         """Return True if the calling thread or task holds the lock, through any object; ``inside``: in a ``with`` statement."""
         keeper, queue = self._keeper, self._local_queue
-        if keeper is None or self._spec.permits is not None:  # others may give back the permits that this caller waits for
+        if keeper is None or self._spec.permits is not None:  # others may release the permits that this caller waits for
             return False
         held = None if queue is None else queue.held_lease
         if held is None and not isinstance(self._endpoint, tuple):
@@ -333,7 +333,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         """Look up the keeper of the process, and this lock's queue and tables in it."""
         keeper, spec = driver.process.keeper, self._spec
         self._local_queue = keeper.local_queue(self._endpoint, spec) if self._shared else None
-        # A subclass with another operation, as for a ticket, has nothing in common with the acquire of a free lock.
+        # A subclass with its own operation, such as redeeming a ticket, cannot use the shortcut for a free lock.
         alone = self._strategy is acquire.ON_ONE_SERVER and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
         plain = alone and spec.permits is None and not spec.replicas
         self._is_direct = driver.is_direct and plain
@@ -355,7 +355,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         return acquire.acquire(attempt, wait, self._strategy)
 
     def _abandon(self, attempt: Attempt) -> Coroutine[Any, Any, None]:
-        """Return the operation that leaves nothing of an attempt behind, in the process and on the server."""
+        """Return the operation that removes all traces of an attempt, in the process and on the server."""
         return acquire.abandon(attempt, self._strategy)
 
     def _user_error(self, error: Trouble) -> HoldfastError:

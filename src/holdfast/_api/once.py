@@ -46,8 +46,8 @@ Skipped_co = TypeVar("Skipped_co", covariant=True)
 MIN_KEEP = 0.001
 
 TRIES = 2
-"""Maximum number of times that each request is sent. A connection that was idle while the function ran may be dead
-unnoticed, so the next one is tried."""
+"""Maximum number of times that each request is sent. While the function runs, its idle
+connection may die unnoticed, so another one is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Running:
         self.load = load
         """The lease of the call, as the server knows it."""
         self.attempt = attempt
-        """The attempt that holds the lease; on the server until the outcome of the call is stored there."""
+        """The attempt that holds the lease until the outcome of the call is stored on the server."""
         self._process = process
 
     def __enter__(self) -> Self:
@@ -110,7 +110,7 @@ class Running:
 
     @property
     def over(self) -> bool:
-        """True once the call has ended, and always in a forked child, to which it does not belong."""
+        """True once the call has ended. Always True in a forked child, because the call belongs to the parent."""
         return not (self.attempt.may_be_on_server and self.here)
 
     @property
@@ -171,7 +171,7 @@ def _calls() -> Iterator[Running]:
 
 
 def current() -> Running:
-    """Return the innermost running call of a `once` function around this code: for its fence, and to check its lease.
+    """Return the innermost running `once` call around this code. It has the fence, and can check the lease.
 
     Raises NotHeld outside of such a function.
     """
@@ -185,7 +185,7 @@ class BaseOnce(Steps):
 
     @staticmethod
     def current() -> Running:
-        """Return the innermost running call of a `once` function around this code: for its fence, and to check its lease.
+        """Return the innermost running `once` call around this code. It has the fence, and can check the lease.
 
         Raises NotHeld outside of such a function.
         """
@@ -328,7 +328,7 @@ class BaseOnce(Steps):
         return Outcome(value, "ran", found.fence)
 
     async def _look(self, job: Job, attempt: Attempt) -> tuple[Any, Found | Load | Loading]:
-        """Find the result, the running call, or acquire the lease. Return it with the driver (runs operations) of the key."""
+        """Find a stored result or a running call; else acquire the lease. Return what was found, with the key's driver."""
         try:
             driver = await self._caller.driver(job.entry.value)
             found = await self._run_on(driver, flight.get_or_lease(job.entry, self._policy, attempt))
@@ -568,7 +568,7 @@ def once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> Once[Any]:
-    """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
+    """Decorate a function to run once for each key. Later calls get the stored result; calls during the run raise InProgress.
 
     ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
     contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
@@ -584,7 +584,7 @@ def once(
         keep: seconds for which the result is kept.
         busy: what happens to a call while another one runs. "raise": it raises InProgress; "skip": it returns None; "wait": it
             waits for the result, and raises InProgress after ``wait`` seconds.
-        wait: seconds to wait for the running call. None: without limit for "wait", else not at all.
+        wait: seconds to wait for the running call. None: no limit if ``busy`` is "wait", else 0.
         ttl: length of the running call's lease in seconds; renewed while the function runs.
         max_hold: seconds after which renewal stops, so that a function that hangs cannot keep the key forever.
         errors: types of exceptions that are stored like results: later calls raise them again.
@@ -747,7 +747,7 @@ def aio_once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> AioOnce[Any]:
-    """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
+    """Decorate a function to run once for each key. Later calls get the stored result; calls during the run raise InProgress.
 
     ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
     contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
@@ -765,7 +765,7 @@ def aio_once(
         keep: seconds for which the result is kept.
         busy: what happens to a call while another one runs. "raise": it raises InProgress; "skip": it returns None; "wait": it
             waits for the result, and raises InProgress after ``wait`` seconds.
-        wait: seconds to wait for the running call. None: without limit for "wait", else not at all.
+        wait: seconds to wait for the running call. None: no limit if ``busy`` is "wait", else 0.
         ttl: length of the running call's lease in seconds; renewed while the function runs.
         max_hold: seconds after which renewal stops, so that a function that hangs cannot keep the key forever.
         errors: types of exceptions that are stored like results: later calls raise them again.

@@ -18,18 +18,18 @@ from holdfast._log import of_the_user
 from holdfast.errors import ConfigError, HoldfastWarning
 
 LONGEST_LEASE = 60.0
-"""Default length, in seconds, of the longest lease that clients may use: for ``quarantine=True`` and several servers."""
+"""Default for the longest lease, in seconds, that clients may use with ``quarantine=True`` or on several servers."""
 
 MIN_TTL, MAX_TTL = 0.05, 366 * 86400.0
 SHORT = 2.0
 """Length of a lease, in seconds, below which users are warned that a short pause of the machine may lose it."""
 
 MILLISECONDS = 5000.0
-"""Length of a lease, in seconds, from which a whole number of thousands was probably meant in milliseconds."""
+"""A lease of at least so many seconds, in whole thousands, was probably meant in milliseconds."""
 
 
 def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) -> float:
-    """Return a duration (`holdfast._durations`) as seconds. Raises ConfigError if it is none between ``least`` and ``most``."""
+    """Return a duration (`holdfast._durations`) as seconds. Raises ConfigError unless it is from ``least`` to ``most``."""
     number = value
     if isinstance(value, bool) or not isinstance(value, int | float):
         number = as_number(value)
@@ -59,7 +59,7 @@ def _longest(quarantine: object) -> float:
     """Return the longest lease in seconds that the ``quarantine`` option allows; 0 without quarantine."""
     if quarantine is False:
         return 0.0
-    # A handed-over lock is a lease too, as long as the time in which the new holder has to confirm it.
+    # A lock that was handed over is a lease too. Its length is the time in which the new holder has to confirm it.
     return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM_WINDOW_S)
 
 
@@ -78,7 +78,7 @@ def checked_timeout(timeout: object) -> float | None:
 
 
 def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float | None:
-    """Return the seconds to wait (None: no limit) for the arguments of threading.Lock.acquire; without any, return ``own``.
+    """Convert arguments of threading.Lock.acquire to seconds to wait (None: no limit); without arguments, return ``own``.
 
     Raises ValueError or OverflowError as threading.Lock does.
     """
@@ -115,7 +115,7 @@ def warn_of_short(ttl: float) -> None:
 
 
 def warn_of_milliseconds(ttl: object) -> None:
-    """Warn the user of a lease that is probably meant in milliseconds, as 30000 is. A text with a unit says what it means."""
+    """Warn of a ``ttl`` that is probably meant in milliseconds, such as 30000. A text with a unit is never doubted."""
     if isinstance(ttl, int | float) and ttl >= MILLISECONDS and ttl % 1000 == 0 and ttl % 3600:
         warnings.warn(
             f"ttl={ttl:.0f} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass ttl={ttl / 1000:.0f} for "
@@ -188,4 +188,4 @@ def make_spec(
 
 
 _spec = functools.lru_cache(1024)(Spec)
-"""Cached constructor of `Spec`: locks of the same name and options, as decorators create many, share one description."""
+"""Cached constructor of `Spec`. Decorators create many locks of the same name and options: they share one `Spec`."""

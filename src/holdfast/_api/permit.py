@@ -29,7 +29,7 @@ NO_MAJORITIES = (
 
 
 class HeldPermits:
-    """The leases that one semaphore object, or one side of a read-write lock, holds; and who acquired each of them."""
+    """The leases held by a semaphore object or one side of a read-write lock, and the thread or task that acquired each."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()  # Reentrant, because a signal handler may release too; the list is right at each line.
@@ -58,7 +58,7 @@ class HeldPermits:
         return mine[-1] if mine else None
 
     def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
-        """Return the leases that are not released, in reverse order of release: the last one is released first.
+        """Return the leases that are not released. The last one in this list is to be released first.
 
         Leases from `acquire` are released before those of an open ``with``, and the caller's own before those of others.
         """
@@ -123,7 +123,7 @@ class PermitsLock(lock.BaseLock[L, Client]):
 
     @staticmethod
     def _me() -> object:
-        """Return the calling thread or task. The object, because its id is reused once the thread or task has ended."""
+        """Return the calling thread or task as an object, because its id may be reused after its end."""
         raise NotImplementedError
 
     def _keep(self, core: Any) -> None:
@@ -133,7 +133,7 @@ class PermitsLock(lock.BaseLock[L, Client]):
         return self._held.latest()
 
     def _claim(self, n: int, claimed: list[Any]) -> None:
-        """Add the ``n`` leases that the caller has to release to ``claimed``. Raises NotHeld if this object holds fewer."""
+        """Add to ``claimed`` the ``n`` leases that the caller has to release. Raises NotHeld if this object holds fewer."""
         held = self._held.claim(n, self._me(), self._entered, claimed)
         if held < n:
             raise ReleasedTooOften(
@@ -188,8 +188,8 @@ class PermitsLock(lock.BaseLock[L, Client]):
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:
-        """Return the limit, the used permits and the number of waiters, from the server. ``limit`` is set
-        before, if not None."""
+        """Return the limit, the used permits and the number of waiters, from the server. If ``limit`` is not None,
+        set it first."""
         try:
             count = await permit.count(self._spec, self._permits.kind, limit)
         except WireError as error:
@@ -262,7 +262,7 @@ def checked(limit: object, weight: object) -> Permits:
 
 
 def acquire_wait(own: float | None, blocking: bool, timeout: Seconds | None) -> float | None:
-    """Return the seconds to wait (None: no limit) for the arguments of threading.Semaphore.acquire; without any, ``own``.
+    """Convert arguments of threading.Semaphore.acquire to seconds to wait (None: no limit); without arguments, return ``own``.
 
     Raises ValueError as threading.Semaphore does.
     """

@@ -59,7 +59,7 @@ def find(
             raise _bad(f"{names[number]} is a Cluster, which cannot vote; pass single servers, or use Lock for a Cluster")
     if len({endpoint.tls is None for endpoint in endpoints if endpoint.path is None}) > 1:
         raise _bad("some use TLS and others do not; use the same for all: rediss:// with TLS, redis:// without")
-    # Clients must agree on the digest: a host name is the same for all of them, or users pass names of their own.
+    # Clients must agree on the digest, so it is made of host names, or of names that users pass.
     known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
     digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
     return endpoints, ServerSet(tuple(names), digest, max_ttl, marker_key(start(prefix)))
@@ -70,7 +70,7 @@ def declaring(
 ) -> tuple[tuple[Endpoint, ...], Coroutine[Any, Any, dict[str, str]]]:
     """Return the servers to be declared new, and the operation that does it; `declare_new` runs it.
 
-    They are several that vote together, or one that grants locks with a quarantine. Raises ConfigError.
+    There are several servers, which vote together, or one, which grants locks with a quarantine. Raises ConfigError.
     """
     within = options.seconds(answer_within, "answer_within", 0.001)
     longest = options.seconds(max_ttl, "max_ttl", options.MIN_TTL)
@@ -302,7 +302,7 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
 
     A new server has never granted a lock, so it may vote at once; but a server that has lost its data looks like a new one. So
     if another server already stores the list of servers, a server without data is not declared new; it starts to vote by itself
-    after the time of the longest lease. ``force``: True: declare it nevertheless.
+    after the time of the longest lease. ``force``: True: declare it new nevertheless.
     """
     modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:

@@ -34,7 +34,7 @@ class Holding:
     """A lock held by one owner, and how many times the owner has acquired it."""
 
     guarded = 1
-    """Value of ``count`` when the ``async with`` body began that is cancelled if the lease is lost; 0 if none was entered."""
+    """Value of ``count`` when the ``async with`` body began. A loss of the lease cancels that body. 0: none was entered."""
     leaving = 0
     """Value of ``count`` at the start of a ``with`` exit that is running; 0 outside."""
     saved = 0
@@ -168,7 +168,7 @@ class BaseOwnedCore(LeaseCore):
     """The internal object of the lease of an RLock, which its owner (a thread or task) acquired."""
 
     def may_hand_over(self) -> None:
-        """Raise NotHeld unless the caller owns the lock and has acquired it exactly once: outer code would rely on it still."""
+        """Raise NotHeld if other code may rely on the lock: the caller must own it and have acquired it exactly once."""
         mine = next((holding for holding in holdings().values() if holding.core is self), None)
         why = ""
         if mine is None:
@@ -180,7 +180,7 @@ class BaseOwnedCore(LeaseCore):
 
 
 class Unlisted(Entered[Any]):
-    """A list of entered leases that stays empty: an RLock finds its lease by owner, and must not keep a dead thread's lease."""
+    """A list that stays empty. An RLock finds its lease by owner; a list would keep the leases of dead threads."""
 
     __slots__ = ()
 
@@ -225,7 +225,7 @@ class Reentrant(BaseLock[L, Client]):
             "quarantine": quarantine, "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within,
             "progress_within": progress_within, "deadlock": deadlock,
         }  # fmt: skip
-        super().__init__(client, name, **self._fitting(options))  # type: ignore[arg-type]  # several: a Redlock is next
+        super().__init__(client, name, **self._fitting(options))  # type: ignore[arg-type]  # super() may be a BaseRedlock
 
     def _start(self) -> None:
         super()._start()

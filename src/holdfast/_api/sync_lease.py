@@ -59,7 +59,7 @@ class LockLease(Lease):
     """The lease of a lock on one server: it can be handed over to another process by a ticket."""
 
     def ticket(self, expires: Seconds = 60.0) -> Ticket:
-        """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
+        """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
 
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
         expires, and the next waiter acquires the lock.
@@ -86,7 +86,7 @@ class LostFlag(Flag):
 
 
 class TellsLoss(leases.UserLease):
-    """A mixin that tells the owner of a lease, of one or several locks, of its loss: it sets ``lost`` and calls ``on_lost``."""
+    """A mixin that notifies the owner of a lease of its loss: it sets ``lost`` and calls ``on_lost``."""
 
     name: Any
     event: Any = None
@@ -130,7 +130,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
         return event
 
     def issue_ticket(self, expires: Seconds, token: str = "") -> Ticket:
-        """Issue a ticket, under this ``token`` if it is not empty: the caller may have stored the ticket's text before."""
+        """Issue a ticket, with this ``token`` if it is not empty. Callers pass a token that they have stored already."""
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
         issue = ticket.Issue(self, expires, token)
@@ -144,7 +144,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
             raise
 
     def go_on_releasing(self, begun: bool) -> None:
-        """Release the lease after `try_release` has not. ``begun``: True if its outcome was None."""
+        """Release the lease on the server if `try_release` could not. ``begun``: True if `try_release` returned None."""
         if begun or not self.hand_on():
             self.driver.run(self.release_on_server())
 

@@ -250,7 +250,7 @@ class BaseSyncLock(lock.BaseLock[L, SyncClient]):
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
 
         ``core`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
-        not looked the lease up yet, so it is the latest one.
+        not looked up the lease yet, so the latest one is meant.
         """
         core = core or self._current
         if core is not None:
@@ -268,8 +268,8 @@ class Lock(BaseSyncLock[LockLease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
-    block others for longer. On release, the lock is handed over directly to the process that has waited longest. Waiters of
-    the releasing process may get it before, for a bounded time (`FairLock` never does that). A `Lock` can replace a
+    block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
+    bounded time, waiters of the releasing process may get it first (never with `FairLock`). A `Lock` can replace a
     threading.Lock.
 
     Args:
@@ -288,8 +288,7 @@ class Lock(BaseSyncLock[LockLease]):
         linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
             it is released at once when another process asks for the lock.
         max_passes: how many times in a row the lock is handed on inside this process while another process waits.
-        max_pass_time: seconds after which it is no longer handed on inside this process while another process waits, counted
-            from its acquisition on the server.
+        max_pass_time: a time limit for the same: it ends this many seconds after the acquisition on the server.
         replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
         quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants none
             of these locks. Must be the same for all clients of these locks, and at least their longest ``ttl``. True: 60.

@@ -17,7 +17,7 @@ class Filled:
     ConfigError if a template is invalid.
 
     ``ignore`` names the parameters that the first template may leave out, because the result does not depend on them. None: it
-    may leave out any, as for a lock, which may protect more than one call.
+    may leave out any; a lock passes this, because it may protect more than one call.
     """
 
     def __init__(self, function: Callable[..., Any], *templates: str, ignore: Collection[str] | None = None) -> None:

@@ -55,11 +55,11 @@ T = TypeVar("T")
 log = logger("holdfast.cache")
 
 ANSWER = 1.0
-"""Maximum seconds to wait for an answer of the server; less if its client has a shorter timeout."""
+"""Maximum seconds to wait for an answer of the server, unless the client has a shorter timeout."""
 
 
 class _Under:
-    """A running loader, and the key it loads, for the call stack (and tasks and threads) that it started."""
+    """The key that a running loader loads, for the code, tasks and threads that the loader starts."""
 
     __slots__ = ("key", "where")
 
@@ -243,7 +243,7 @@ class BaseCache(Steps, Generic[Client]):
         return await self._go_on(answer, entry, key, loader, how)
 
     async def _go_on(self, answer: object, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
-        """Continue a `get_or_load` call that found no value: run the loader, or return or raise what the waiting has led to."""
+        """Continue a `get_or_load` call that found no value: run the loader, or return the outcome of another caller's load."""
         if isinstance(answer, Load):
             return await self._load(answer, key, loader, how)
         if isinstance(answer, Failed):
@@ -369,7 +369,7 @@ class BaseCache(Steps, Generic[Client]):
         try:
             return await self._call_loader(loader)
         finally:
-            under.where = None  # For tasks and threads that the loader has started, and that go on.
+            under.where = None  # Tasks and threads that the loader has started may go on.
             _running.reset(before)
 
     async def _store(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
@@ -484,11 +484,12 @@ class Cache(InThreads, BaseCache[SyncClient]):
         client: as for `Lock`.
         name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
         ttl: seconds for which a value is fresh.
-        stale: seconds for which a value may be returned after that, while another caller loads a new one or if loading fails.
+        stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
+        loading fails.
         codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
             only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
-        busy: what happens after that: "raise" raises LockTimeout, "load" calls the loader without storing its value.
+        busy: what happens after ``wait``: "raise" raises LockTimeout, "load" calls the loader without storing its value.
         beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
             choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
             Prevention", VLDB 2015).
@@ -525,7 +526,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
         ``loader`` is called without arguments (a function). Other options default to those of the cache. `invalidate` finds the
-        value later by its ``tags``. ``default`` is returned if ``wait`` has passed, in place of what ``busy`` demands.
+        value later by its ``tags``. If ``wait`` has passed, ``default`` is returned, whatever ``busy`` is.
 
         Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
         of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
@@ -542,7 +543,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
     def set(
         self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
     ) -> None:
-        """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
+        """Store a value. Neither a load that runs now nor the late request of an earlier call replaces it.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """
@@ -553,8 +554,8 @@ class Cache(InThreads, BaseCache[SyncClient]):
         return complete(self._delete(key))
 
     def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
-        """Drop the values of these keys, and all values stored with one of these tags. Loads of them that run now are not
-        stored.
+        """Drop the values of these keys, and all values stored with one of these tags. Loads that run now for such a key or
+        tag do not store their results.
 
         Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
         """
@@ -610,11 +611,12 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         client: as for `Lock`.
         name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
         ttl: seconds for which a value is fresh.
-        stale: seconds for which a value may be returned after that, while another caller loads a new one or if loading fails.
+        stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
+        loading fails.
         codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
             only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
-        busy: what happens after that: "raise" raises LockTimeout, "load" calls the loader without storing its value.
+        busy: what happens after ``wait``: "raise" raises LockTimeout, "load" calls the loader without storing its value.
         beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
             choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
             Prevention", VLDB 2015).
@@ -669,7 +671,7 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
     async def set(
         self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
     ) -> None:
-        """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
+        """Store a value. Neither a load that runs now nor the late request of an earlier call replaces it.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """
@@ -680,8 +682,8 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         return await self._delete(key)
 
     async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
-        """Drop the values of these keys, and all values stored with one of these tags. Loads of them that run now are not
-        stored.
+        """Drop the values of these keys, and all values stored with one of these tags. Loads that run now for such a key or
+        tag do not store their results.
 
         Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
         """

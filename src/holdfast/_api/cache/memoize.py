@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Inside(NamedTuple):
-    """The internals of a cache that a function uses whose results are cached."""
+    """The internals of a cache that its decorated functions use."""
 
     codec: str
     """Kind of the codec."""
@@ -81,7 +81,7 @@ class Memoized(BaseMemoized[P, T]):
         return value
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Drop the cached result for these arguments; one that is being computed now is not stored. Raises ServerError."""
+        """Drop the cached result for these arguments. A call that runs now does not store its result. Raises ServerError."""
         self._cache.invalidate(self.cache_key(*args, **kwargs))
 
 
@@ -97,5 +97,5 @@ class AioMemoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
         return value
 
     async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Drop the cached result for these arguments; one that is being computed now is not stored. Raises ServerError."""
+        """Drop the cached result for these arguments. A call that runs now does not store its result. Raises ServerError."""
         await self._cache.invalidate(self.cache_key(*args, **kwargs))

@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError
 
 
 class Unset(enum.Enum):
-    """The default of options that were not passed, for which None has a meaning of its own."""
+    """The default of options for which None is a value: it shows that an option was not passed."""
 
     UNSET = "as the cache says"
 

@@ -1,4 +1,4 @@
-"""How a cache behaves while its server is unreachable: it asks only once a second, so that not each call waits in vain."""
+"""The behaviour of a cache while its server is unreachable: it asks only once a second, so that few calls wait in vain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Away(Exception):
 
 
 class Outage:
-    """The state of a cache whose server may be unreachable. ``down`` says what to do then: "load" without it, or "raise"."""
+    """Whether a cache's server is unreachable. ``down``: "load" goes on without the server, "raise" raises ServerError."""
 
     def __init__(self, what: str, down: str) -> None:
         if down not in {"load", "raise"}:
@@ -31,7 +31,7 @@ class Outage:
         """Error of the last request that found the server unreachable; None while the server answers."""
 
     def keep_off(self, error: ServerError) -> None:
-        """Return for one caller each `RETRY` seconds, so that it asks the server. Raises Away or ServerError for all others."""
+        """Return once in `RETRY` seconds, so that one caller asks the server. Raises Away or ServerError for other callers."""
         now = clock()
         if now >= self._until:
             self._until = now + RETRY
@@ -47,7 +47,7 @@ class Outage:
         """Record that the server cannot be reached. Raises Away, an internal exception, if calls are to go on without the
         server.
 
-        Otherwise raises ``error``, and also if the server refused the request, because it would refuse it again.
+        Otherwise raises ``error``. Also raises it if the server refused the request, since a second try would be refused too.
         """
         if error.code and not (error._transient or error.code in FULL):  # noqa: SLF001 - for holdfast only
             raise error  # The server is reachable, and would answer the same again.

@@ -1,9 +1,9 @@
 """Choose the ticks (scheduled times) of a job that a process claims. Times are in microseconds of the server's clock.
 
 A process may find several ticks due, because no process has run the job for a while. It claims the latest of them, and reports
-the earlier ones as missed. With ``misfire="all"``, it claims each of them. A further tick may become due before the request
-arrives, so the claim also contains the ticks of the next moments. With it goes the tick after those, which shows the script
-whether the list is complete (`_lua/schedule/serve.lua`).
+the earlier ones as missed. With ``misfire="all"``, it claims each of them. Further ticks may become due before the request
+arrives, so the claim also contains the ticks of the next moments. The request adds the first tick after those: from it, the
+script (`_lua/schedule/serve.lua`) sees whether the list is complete.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class ScheduleState:
         self._looks: list[tuple[float, str]] = []
         self._look_now: dict[str, None] = {}
         self._hungry: dict[str, None] = {}
-        """Names of jobs of which a run waits to begin, while this process already has as many runs as it may have."""
+        """Names of jobs whose next run waits because this process already has its maximum number of runs."""
         self._look_all_at = INFINITY
         self.beat_at = 0.0
         self._unanswered: list[JobReport] | None = None
