@@ -1,5 +1,4 @@
-"""End the operations of event loops that were closed while the operations ran, so that the locks which they hold are
-released."""
+"""End operations whose event loop was closed while they ran, so that the locks which they hold are released."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 EVERY = 0.5
-"""Seconds between two checks whether an event loop was closed, while operations are running in one. Python does not report the
-closing."""
+"""Seconds between two checks whether an event loop was closed. Python does not report the closing, so the checks are repeated
+while operations are running in an event loop."""
 
 UNDER_WAY = 2.0
 """Seconds after which the last requests of an ended operation, such as a release, have certainly been sent."""
@@ -81,7 +80,7 @@ class Loops:
         self.end()
         with self._keeper.mutex:
             for driver in [driver for driver in self._drivers if not driver.running]:
-                # Set before the check: an operation that begins meanwhile either is seen here, or sees this flag.
+                # The flag is set before the check, so an operation that begins meanwhile is either seen here, or sees the flag.
                 driver.unwatched = True
                 if not driver.running:
                     self._drivers.remove(driver)

@@ -1,7 +1,7 @@
 """A set of connections to several servers. One thread uses it at a time, sends requests to all servers at once, and counts the
 replies.
 
-As the keeper (background thread) does, it uses pipelined connections that never block (`_net.pipelined_connection`). So a
+It uses pipelined connections that never block (`_net.pipelined_connection`), as the keeper (background thread) does. So a
 server that does not answer delays no request to another server. The calling thread reads and writes on the connections while it
 waits.
 """
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from holdfast._runtime.process import Process
 
 RECENT_S = 0.02
-"""Seconds without use after which waiting data is read from the sockets before the next request, to notice a connection that
-the server has closed."""
+"""If the connections were not used for this number of seconds, read the waiting data before the next request. This shows which
+connections the server has closed."""
 
 TURN_S = 0.1
 """Seconds that a thread waits for a set of connections that another thread is using; after that, it opens another set."""
 
 OWED_S = 0.2
-"""Seconds after a poll at which the keeper (background thread) reads the answers that came after the result was decided."""
+"""Seconds after a poll until the keeper (background thread) reads the late answers: those after the result was decided."""
 
 
 class Fanout:
@@ -74,7 +74,7 @@ class Fanout:
         return line_to(self, endpoint, whole_first=True, system=self._system)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Run ``what`` now in the calling thread, or, if another thread is using these connections, soon in that thread. Any
+        """Run ``what`` now in the calling thread. If another thread is using these connections, that thread runs it soon. Any
         thread may call this."""
         self._calls.append(what)
         if self._tend():
@@ -82,7 +82,7 @@ class Fanout:
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # the pipe is full, so the thread will wake; or it is closed
+            pass  # the pipe is full, so the thread will wake; or the pipe is closed
 
     def _tend(self) -> bool:
         """Run the queued calls, and return True. Return False if another thread is using the connections; that thread runs the
@@ -113,7 +113,7 @@ class Fanout:
         return self._turn.acquire(timeout=wait)
 
     def poll(self, poll: Poll) -> None:
-        """Send the requests of a poll, one to each server, and count the answers until the poll is decided or its time is over.
+        """Send the requests of a poll, one to each server. Count the answers until the poll is decided or its time is over.
 
         The calling thread has reserved the connections by `take`. If an exception interrupts the poll, the caller must close
         them.
@@ -205,7 +205,7 @@ class Fanout:
 
     def close(self) -> None:
         """Close all connections. Requests that were already sent may still reach the servers."""
-        ours = self._turn.acquire(timeout=1.0)  # a helper may be using it, or an interrupt may have left it locked
+        ours = self._turn.acquire(timeout=1.0)  # a helper thread may hold the lock, or an interrupt may have left it locked
         try:
             self._closed = True
             for link in self._links:
@@ -224,8 +224,7 @@ class Fanout:
 
 
 class _Count:
-    """The reader of the replies to one poll: it passes each reply to `Poll.counter` until that counter has decided the
-    outcome."""
+    """The reader of the replies to one poll. It passes each reply to `Poll.counter`, until the counter has decided."""
 
     def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None], clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -324,7 +323,7 @@ class FanoutPool:
             idle.pop().close()
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all fanouts, also of those that a thread is using."""
+        """Return the sockets of all fanouts, including those that a thread is using."""
         return [sock for fanout in [*self._open] for sock in fanout.sockets()]
 
 

@@ -22,7 +22,7 @@ class Flag(threading.Event):
         return self._is_set
 
     def set(self) -> None:
-        self._is_set = True  # set first, so that a thread that begins to wait now sees it
+        self._is_set = True  # the flag is set first, so that a thread that begins to wait now sees it
         for waiter in [*self._waiting]:
             waiter.put(None)
 

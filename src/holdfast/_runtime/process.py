@@ -70,8 +70,8 @@ class Process:
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
         self._keepers: list[Keeper] = []
-        """List whose first element is the keeper (background thread); empty if it was not started. If a signal handler and the
-        code that it interrupts both start a keeper, the first in the list is used."""
+        """The keeper (background thread), as the first element of this list; empty if it was not started. If a signal handler
+        and the code that it interrupts both start a keeper, the first in the list is used."""
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, LoopDriver]] = {}
         """Drivers of the asyncio API, with their connections, by event loop and endpoint."""
 
@@ -131,7 +131,7 @@ class Process:
             return self._owned.setdefault(key, make()) if owned is None else owned  # type: ignore[no-any-return]
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return holdfast's own redis-py client stored under ``key``; ``make`` creates it at the first call for this key."""
+        """Return holdfast's own redis-py client for ``key``; ``make`` creates it at the first call for this key."""
         with self._mutex:
             client = self._clients.get(key)
             return self._clients.setdefault(key, make()) if client is None else client
@@ -200,7 +200,7 @@ class Process:
         with self._mutex:
             keeper = self._keeper
             if keeper is not None:
-                keeper.stop(0.5)  # stopped first, so that the keeper ends even if the rest is interrupted
+                keeper.stop(0.5)  # the keeper is stopped first, so that it ends even if the rest is interrupted
             self._keepers = []
             pools = [*self._pools.values(), *self._owned.values()]
             clients, self._clients = [*self._clients.values()], {}
@@ -296,5 +296,5 @@ def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None
         return f"process {process[:PROCESS]}"
     label = said.label_of(key)  # the label of the lock with this key
     text = f"{said.host}:{said.pid}" + (f" ({label})" if label else "")
-    # A client that can write the record chooses these characters, and a terminal may obey some of them.
+    # Any client that can write the record chooses these characters, and a terminal may execute some of them.
     return "".join(c if c.isprintable() else "?" for c in text[:300])

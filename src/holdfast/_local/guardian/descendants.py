@@ -1,4 +1,4 @@
-"""The descendants of a process: find, signal and reap them, whatever group, session or parent they have now.
+"""Find, signal and reap the descendants of a process, whatever group, session or parent they have now.
 
 On Linux, the process makes itself a child subreaper (prctl(2)): when the parent of a descendant ends, the subreaper becomes the
 descendant's parent. So all descendants have ended when wait(2) reports ECHILD. This is safer than a listing of processes, which
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # from <linux/prctl.h>
 
 _NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
-"""Errors of a read from /proc that mean that the process has ended or is hidden. Other errors say nothing about the process."""
+"""Errors of a read from /proc if the process has ended or is hidden. Other errors say nothing about the process."""
 
 PROBED = 100_000
 """Maximum number of pids about which the kernel is asked one by one (1.7 us each), if /proc does not show this PID

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SETTLE = 0.5
-"""Seconds between the end of the command and the TERM to processes that outlive it. Some, such as ``tee`` at the end of a pipe,
-end by themselves."""
+"""Seconds after the end of the command until the processes that outlive it are sent TERM. Some of them, such as ``tee`` at the
+end of a pipe, end by themselves in this time."""
 
 _POLL = 0.25  # seconds between two checks: timers of poll() stop while the machine is suspended, leases do not
 _STEP = 0.003  # seconds between two checks of ending processes, at first
 
 NAMED = 10
-"""Maximum number of processes of one name that are reported one by one; one more report stands for all others of that name."""
+"""Maximum number of processes of one name that are reported singly. One more report stands for all others of that name."""
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 """Names of environment variables that contain the URL of the server, or of several servers."""

@@ -68,7 +68,7 @@ def _executable(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
         if not mode & stat.S_IXUSR:
-            path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)  # everybody who may read it may also run it
+            path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)  # every user who may read the file may also run it
     except OSError:
         return False
     return stat.S_ISREG(mode) and os.access(path, os.X_OK)

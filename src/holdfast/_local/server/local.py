@@ -10,7 +10,7 @@ from holdfast._local.server.paths import SOCKET, listening, socket_path
 
 
 def ensure(url: str = "local://", timeout: float = 10.0) -> str:
-    """Return the path of the socket of the running local server, which is started if necessary.
+    """Start the local server if it is not running, and return the path of its socket.
 
     ``timeout``: maximum seconds for the start. Call this again whenever a connection to the socket fails, because the server
     may have ended. Raises ConfigError if the URL or its directory is invalid, or if there is no server program. Raises

@@ -1,8 +1,8 @@
 """The socket path of this user's server on this machine, and the check whether the server listens.
 
-``local://`` is the server in ``/tmp/holdfast-<uid>``, ``local:///path`` the one in that directory. The directory depends only
-on the user, and not on environment variables, so that a user's cron jobs and terminals use the same server. The directory also
-has the server's data. The data need not survive a reboot, because no holder of a lock survives a reboot.
+``local://`` is the server in ``/tmp/holdfast-<uid>``; ``local:///path`` is the server in the directory ``/path``. The default
+directory does not depend on environment variables, so that a user's cron jobs and terminals use the same server. The directory
+also has the server's data. The data need not survive a reboot, because no holder of a lock survives a reboot.
 
 Every command that uses ``local://`` imports this module, so the module does not import pathlib, which is slow.
 """

@@ -28,13 +28,13 @@ _PATIENCE = 10.0  # seconds that a server may take to start, on a loaded machine
 
 
 class PrivateServer:
-    """A running server that this process has started for itself, and that ends with this process.
+    """A running server that this process has started for itself. It ends with this process.
 
     ``args``        more settings, as on the server's command line: ``"--maxmemory", "10mb"``
     ``port``        False: a Unix socket only; True: a free port on 127.0.0.1; a number: that port
     ``appendonly``  keep data in an append-only file, over `kill` and `restart`; otherwise `restart` loses all data
-    ``password``    password of the default user; None: a random one if there is a port, to which every user of this
-                    machine can connect; empty: none
+    ``password``    password of the default user; None: a random one if there is a port, because every user of this
+                    machine can connect to the port; empty: none
     ``binary``      another server program than the one that is found
 
     ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP) and
@@ -58,8 +58,8 @@ class PrivateServer:
         self._program = binary or binaries.find()
         self._args = args
         self._password = secrets.token_urlsafe(24) if password is None and port is not False else password
-        # "no" hands all data to the kernel before each answer, and `kill` loses none of that; "everysec" would wait for a
-        # slow disk.
+        # With "no", the server passes all data to the kernel before each answer, so `kill` loses nothing. With "everysec", it
+        # would wait for a slow disk.
         self._settings = {"appendonly": "yes" if appendonly else "no", "appendfsync": "no", "save": ""}
         self._owner = os.getpid()
         self.url, self.pid = "", 0
@@ -129,7 +129,7 @@ class PrivateServer:
         with ours, theirs:
             ours.shutdown(socket.SHUT_WR)
             theirs.close()
-            # This is the end of file when the last guardian has ended: each `_start` had one, and it removes the directory.
+            # The end of file comes when the last guardian has ended. Each `_start` had one; it removes the directory.
             ours.recv(1)
         if self._guardian is not None:
             self._guardian.wait()

@@ -1,4 +1,4 @@
-"""Start the local server, in one of several processes that find that the server is not running."""
+"""Start the local server. If several processes find that the server is not running, only one of them starts it."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def _idle() -> float:
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
     """Wait until no other process is starting the server, or until monotonic time ``deadline``.
 
-    ``turn``: file descriptor of the file to lock. The wait avoids that ten processes start ten programs, of which nine end
-    because the directory is in use. If the wait ends at the deadline, there is still only one server, because the supervisor
-    (the program that starts it) locks the directory.
+    ``turn``: file descriptor of the file to lock. Without the wait, ten processes would start ten programs, and nine of these
+    would end because the directory is in use. If the wait ends at the deadline, there is still only one server, because the
+    supervisor (the program that starts it) locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:

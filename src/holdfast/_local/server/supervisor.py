@@ -136,7 +136,7 @@ class Supervisor:
         raise TimeoutError(f"another server holds {self.directory} and does not answer")
 
     def start(self, server: str) -> None:
-        """Start the server program ``server`` and wait until it answers, which may take long if the append-only file is long.
+        """Start the server program ``server`` and wait until it answers. This takes long if the append-only file is long.
 
         Raises RuntimeError if the server ends before it answers.
         """
@@ -201,8 +201,8 @@ class Supervisor:
                 time.sleep(min(pause, 0.02))
 
     def in_use(self) -> bool:
-        """Return True if a client is connected, has connected since the last call, or has left a running lease, or if this is
-        unknown."""
+        """Return True if a client is connected, has connected since the last call, or has left a running lease. Return True
+        also if this is unknown."""
         try:
             server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
             connected = int(server.info("stats")["total_connections_received"])

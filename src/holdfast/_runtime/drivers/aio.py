@@ -143,7 +143,7 @@ class Runner:
     """The operations that have begun and have not ended yet, and the attempts and leases that wait for a reply without an
     operation."""
     unwatched = False
-    """True while no periodic check is scheduled whether this driver's event loop was closed."""
+    """True while no check for a closed event loop is scheduled for this driver."""
     is_direct: bool = False
     """True if requests go over a connection of our own to one server, so that `begin` and `release` may succeed."""
 
@@ -231,8 +231,8 @@ class Runner:
         """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting.
 
         The keeper (background thread) sends the requests of the clean-up. ``begun``: False if the operation has not begun to
-        run; it then runs from its start, because it is itself a clean-up. An attempt, or a lease, that waits for a reply
-        without an operation is abandoned.
+        run. Such an operation is itself a clean-up, so it then runs from its start. If an attempt or a lease waits for a reply
+        without an operation, it is abandoned.
         """
         try:
             if isinstance(operation, Attempt):
@@ -340,7 +340,7 @@ class Driver(Runner):
         token, timeout = attempt.token, frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
         packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
         asked: asyncio.Future[Any] | None = self.stream.send(packed, timeout)
-        if asked is None:  # there is no connection, or too many requests are in flight: the operation waits
+        if asked is None:  # there is no connection, or too many requests are unanswered: the operation waits
             attempt.may_be_on_server = attempt.maybe_in_flight = False
             return None
         self._watch(attempt)
@@ -376,7 +376,8 @@ class Driver(Runner):
         return grant
 
     def _note_first(self, attempt: Attempt, call: Run[Any], reply: object, sent: float) -> None:
-        """Note the answer or error that a reply stands for as the attempt's first outcome, unless the script has to be sent."""
+        """Convert a reply to an answer or error, and store it as the attempt's first outcome, unless the script has to be
+        sent."""
         if is_noscript(reply):
             attempt.may_be_on_server = attempt.maybe_in_flight = False
             return
@@ -395,7 +396,7 @@ class Driver(Runner):
         packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
         asked = self.stream.send(packed, frame.timeout)
         if asked is None:
-            return None  # there is no connection, or too many requests are in flight
+            return None  # there is no connection, or too many requests are unanswered
         self._watch(lease)
         try:
             reply = await asked

@@ -91,14 +91,14 @@ class Driver(Runner):
         return answer
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return holdfast's own client that is stored under ``key``; ``make`` creates it at the first call for this key."""
+        """Return holdfast's own client for ``key``; ``make`` creates it at the first call for this key."""
         if key not in self.clients.open:
             self.clients.open[key] = make()
         return self.clients.open[key]
 
 
 _HERE = Endpoint(host="transactions", port=0)
-"""Key under which a loop's driver for transactions is stored, among drivers that are stored by endpoint. It is no server."""
+"""Key of a loop's driver for transactions. Other drivers have an endpoint as their key, but this one has no server."""
 
 
 def driver() -> Driver:

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from holdfast._core.requests import QuorumAwaited, QuorumInstant
 
 TURNS = 3
-"""Iterations of the event loop that a poll waits after its time limit, because a blocked loop may not have read replies that
-have arrived."""
+"""Iterations of the event loop that a poll waits after its time limit. Replies may have arrived that the loop has not read,
+because it was blocked."""
 
 
 class _Unanswered:
-    """The servers that have not answered a request yet which is sent again until they do, such as the undo of a vote.
+    """The servers that have not answered a request yet. The request, such as the undo of a vote, is sent again until they do.
 
     ``otherwise``: function that returns what the keeper (background thread) is to send to a server that does not answer.
     """
@@ -107,7 +107,7 @@ class Driver(Runner):
         asked = {number for number, call in enumerate(poll.calls) if call is not None}
         unanswered = _Unanswered(poll.otherwise, asked) if poll.otherwise is not None else None
         if unanswered is not None:
-            self.running.add(unanswered)  # the poll may end before the answers, and the event loop be closed then
+            self.running.add(unanswered)  # the poll may end before the answers arrive, and the event loop may then be closed
 
         def tell(number: int, answer: Answer[Any] | WireError) -> None:
             asked.discard(number)
@@ -124,7 +124,7 @@ class Driver(Runner):
         await self._wait_for(enough, poll)
 
     async def _wait_for(self, enough: asyncio.Future[None], poll: Poll) -> None:
-        """Wait until a poll is decided, which sets the result of ``enough``, or its time is over, which cancels it."""
+        """Wait until a poll is decided or its time is over. The decision sets the result of ``enough``; the end cancels it."""
         start = self.loop.time()
         timer: asyncio.TimerHandle
 

@@ -1,6 +1,6 @@
-"""Functions with which the drivers for threads and for asyncio pass waiters and leases to the keeper (background thread).
+"""Functions by which drivers (for threads and for asyncio) pass waiters and leases to the keeper (background thread).
 
-None of them blocks.
+None of the functions blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
-    """Have the keeper no longer refresh the entry of a waiter in the server's queue, because its wait has ended."""
+    """Have the keeper stop refreshing the entry of a waiter in the server's queue, because the wait has ended."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.unregister_waiter(endpoint, waiter)

@@ -138,7 +138,7 @@ class Runner:
                 "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over "
                 "the lock meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
             )
-        # With ``wait=0``, a lock waits for an answer of the server at most, as other clients do in an event loop.
+        # With ``wait=0``, a lock waits only for an answer of the server. Any blocking client does that in an event loop, too.
         long = until is None or until > self.process.clock() + RECALL_WITHIN_S
         if long and runs_event_loop() and "ipykernel" not in sys.modules:
             raise RuntimeError(
@@ -152,8 +152,8 @@ class Runner:
         assert isinstance(slot, Slot)
         outcome = slot.take(attempt.until)
         if not (outcome is None or isinstance(outcome, TimedOut)):
-            # The attempt has inherited a place in the queue, and the keeper was quicker than the waiter that left it: `_wait`
-            # reads this.
+            # The attempt has inherited a place in the queue, and the keeper was quicker than the waiter that left the place.
+            # `_wait` reads this outcome.
             slot.put(outcome)
 
     def _slot_of(self, listener: Subscriber, until: float | None) -> Slot:
@@ -221,7 +221,7 @@ class Driver(Runner):
         return None
 
     def _outcome(self, call: Run[Any], reply: object, sent: float) -> Answer[Any] | WireError:
-        """Return the answer or the error that a reply stands for; send the script's text if the server does not have it."""
+        """Convert a reply to an answer or an error. If the server does not have the script, send the script's text first."""
         try:
             return self._answer(call, reply, sent)
         except WireError as error:
@@ -278,7 +278,7 @@ class Driver(Runner):
         return self._answer(call, self._pool.exchange(pack(call), call.timeout), sent)
 
     def _answer(self, call: Call, reply: object, sent: float) -> Answer[Any]:
-        """Return the answer that a reply stands for; send the script's text if the server does not have it. Raises
+        """Convert a reply to an answer. If the server does not have the script, send the script's text first. Raises
         WireError."""
         if type(reply) is ReplyError:
             if is_noscript(reply):

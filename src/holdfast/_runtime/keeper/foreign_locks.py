@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 log = logger("holdfast.keeper")
 
 MOST = 100
-"""Number of names that a process looks at: a program with a new name for each request must not send twice as many requests."""
+"""Number of lock names that a process looks at. Without a limit, a program that uses a new name for each request would send
+twice as many requests."""
 
 AFTER_S = 0.1
-"""Seconds from the first use of a name until the keeper looks at it, together with other names that are used meanwhile."""
+"""Seconds from the first use of a name until the keeper looks for it. By then, it looks for other new names at the same
+time."""
 
 
 class ForeignLocks:

@@ -116,8 +116,8 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 def _seen(token: str, sock: socket.socket) -> int | None:
     """Return the fence of the hand-over to ``token``, if that message is in the unread bytes of the socket; otherwise None.
 
-    Return None also if the bytes contain a revocation of a lease, because the keeper (background thread) must read that message
-    first: it has the reason why the lease was lost.
+    Return None also if the bytes contain a revocation of a lease. The keeper (background thread) must read the revocation
+    first, because it says why the lease was lost.
     """
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 LONG_S = 1.0
-"""Seconds for which a lease has been held when the keeper (background thread) opens its connections to the server.
+"""Seconds after the grant of a lease until the keeper (background thread) opens its connections to the server.
 
 If the keeper opened them only for the first renewal, the server might refuse them then, because its password has changed or it
 accepts no more clients. The lease would be lost.
@@ -32,7 +32,7 @@ class LongLeases:
         self._keeper = keeper
         self._nodes = nodes
         self._connected: set[Node] = set()
-        """Servers (their states in the keeper) with a long lease, to which connections were requested."""
+        """Servers with a long lease for which the keeper was asked to open connections; each as its state in the keeper."""
 
     def look_later(self) -> None:
         """Schedule the next check after a lease was granted, unless one is scheduled. The caller holds the keeper's mutex."""

@@ -1,4 +1,4 @@
-"""The interface of the keeper (background thread) for the modules whose code runs in its thread."""
+"""The interface of the keeper (background thread) for modules whose code runs in the keeper's thread."""
 
 from __future__ import annotations
 

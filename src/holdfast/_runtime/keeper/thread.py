@@ -79,11 +79,11 @@ class Keeper:
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self.collected: deque[Reference] = deque()
-        """References to owners that were garbage-collected, and that the thread has not handled yet."""
+        """References to garbage-collected owners that the thread has not handled yet."""
         self.wake_at = 0.0
         """Monotonic time, in seconds, at which the thread wakes next."""
         self._later: list[tuple[float, Callable[[], None]]] = []
-        """Functions to call later, each with its monotonic time in seconds."""
+        """Functions to call later, each with the monotonic time of its call, in seconds."""
         self.looks = False
         """True while a check for long leases is scheduled."""
         self._long_leases = LongLeases(self, self._nodes.values())
@@ -384,7 +384,7 @@ class Keeper:
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # the pipe is full, so the thread will wake; or it is closed, so the thread has ended
+            pass  # the pipe is full, so the thread will wake; or the pipe is closed, so the thread has ended
 
     def report(self, held_lease: HeldLease) -> None:
         """Notify the owner of a lease that the lease is lost. The caller does not hold the mutex."""
@@ -500,10 +500,10 @@ class Keeper:
             for held_lease in lost:  # reported first, so that the code under the lock stops before another client gets the lock
                 self.safely(self.report, held_lease)
         left_behind = left_behind or bool(self._calls)
-        self._do_what_is_left_to_it()  # requests that ended operations and local queues have left are sent before the farewell
+        self._do_what_is_left_to_it()  # requests of ended operations and local queues go out before `todo`
         todo = [(node, call) for node, _, calls in parts for call in calls]
         if left_behind:
-            # Its answer shows that the earlier requests were answered.
+            # The answer to PING shows that the earlier requests were answered.
             todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]
         left = len(todo)
         if not left:
