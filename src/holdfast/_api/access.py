@@ -25,7 +25,7 @@ class Feature(NamedTuple):
 
 
 _KIND = ("TYPE", "HSTRLEN", "HGET", "PTTL")
-"""Commands that find out whether a name is used for another kind of lock, for the error message."""
+"""Commands that find out which other kind of lock uses a name. The error message tells it."""
 
 FEATURES = {
     "lock": Feature(
@@ -154,8 +154,8 @@ SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "P
 """Commands that a Cluster needs instead of the plain ones. The oldest supported servers know none of them."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
-"""Commands that the oldest servers do not know: they refuse an ACL rule that names one. ``PUBSUB|SHARDNUMSUB`` is not among
-them, because clients call it to find out which kind a server is."""
+"""Commands that the oldest servers do not know. They refuse an ACL rule with such a command. ``PUBSUB|SHARDNUMSUB`` is not
+among these commands, because clients call it to find out which kind a server is."""
 
 
 def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list[str]:
@@ -164,7 +164,7 @@ def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list
     needed = {name for feature in wanted for name in FEATURES[feature].commands}
     needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
     if not wanted & {"quarantine", "redlock"}:
-        needed -= {"INFO"}  # In scripts of all locks, but they reach it only for these two features.
+        needed -= {"INFO"}  # The scripts of all locks contain it, but only these two features run it.
     if "cluster" not in wanted:
         return sorted(needed - set(SHARDED.values()))
     return sorted(needed - (UNKNOWN if version < SHARDED_SINCE else set(SHARDED)))
@@ -182,8 +182,8 @@ def rule(
 ) -> list[str]:
     """Return the words that follow ``ACL SETUSER name``, without the password. Raises ConfigError.
 
-    ``raw_keys`` are patterns of lock keys passed as ``key=``, ``fenced`` those of keys whose fences `holdfast.fencing` checks,
-    ``timestamps`` those of timestamp locks. ``select`` allows databases other than 0.
+    Patterns of keys: ``raw_keys`` for locks with ``key=``, ``fenced`` for keys whose fences `holdfast.fencing` checks, and
+    ``timestamps`` for timestamp locks. ``select`` allows databases other than 0.
     """
     if version < OLDEST:
         raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")
@@ -205,7 +205,7 @@ def rule(
 
 def advice(error: Exception) -> str:
     """Return a hint about missing access rights, to be added to the text of this error; empty for other errors."""
-    # If a script must not use a command, only the text says so; it differs between Redis 6.2 and Redis 7 or Valkey.
+    # If a script must not use a command, only the text says so. The text of Redis 6.2 differs from later ones.
     signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
     forbidden = any(sign in str(error) for sign in signs)
     return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""

@@ -9,7 +9,7 @@ from holdfast._net.clients import AsyncClient
 
 
 class LeaderLock(BaseAioLock[Term]):
-    """The methods of an election's lock that its `Election` calls, on one server or several."""
+    """The methods that an `Election` calls on its lock, for one server or several."""
 
     _lease_type = Term
 

@@ -58,7 +58,7 @@ def _unstorable(annotation: Any, plain: tuple[type, ...], codec: str) -> Any:
         return None if None in found else found[0]  # All results may be of the one part that can be stored.
     kind = origin or annotation
     if kind is Any or kind is object or not isinstance(kind, type):  # Any is a class since Python 3.11
-        return None  # Any, a TypeVar, a Literal and the like allow values of any type.
+        return None  # Any, a TypeVar or a Literal may stand for a value of any type.
     if issubclass(kind, plain) or any(_fits(one, kind) for one in plain):
         if codec == "json" and kind is dict and inner and inner[0] in {int, float, bool, bytes, type(None)}:
             return annotation  # JSON would turn the keys into text.

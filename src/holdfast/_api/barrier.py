@@ -146,7 +146,7 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
         return complete(self._run(barrier.look(self._meeting))).broken
 
     def wait(self, timeout: Seconds | None = None) -> int:
-        """Wait for the other participants, and return a number from 0 to ``parties`` - 1, a different one for each.
+        """Wait for the other participants. Each call returns a different number from 0 to ``parties`` - 1.
 
         If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all
         participants. Raises BrokenBarrier (a threading.BrokenBarrierError), ServerError, and the exceptions of the action.
@@ -164,7 +164,7 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
         complete(self._run(barrier.change(self._meeting, "abort")))
 
     def __enter__(self) -> int:
-        """Wait for the other participants, as `wait` does, and return this one's number."""
+        """Wait for the other participants, as `wait` does, and return the number of this participant."""
         return self.wait()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -209,7 +209,7 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
         return (await self._run(barrier.look(self._meeting))).broken
 
     async def wait(self, timeout: Seconds | None = None) -> int:
-        """Wait for the other participants, and return a number from 0 to ``parties`` - 1, a different one for each.
+        """Wait for the other participants. Each call returns a different number from 0 to ``parties`` - 1.
 
         If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all
         participants. Raises BrokenBarrier (a threading.BrokenBarrierError), ServerError, and the exceptions of the action.
@@ -227,7 +227,7 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
         await self._run(barrier.change(self._meeting, "abort"))
 
     async def __aenter__(self) -> int:
-        """Wait for the other participants, as `wait` does, and return this one's number."""
+        """Wait for the other participants, as `wait` does, and return the number of this participant."""
         return await self.wait()
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Callers: how features other than locks send operations about one key to a server, in a thread or in an asyncio task.
+"""Callers: objects that send operations about one key to a server, from a thread or an asyncio task. Locks do not use them.
 
 The methods of a caller are steps of flows: they are awaited in both APIs (see `holdfast._api.flow`).
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def resolves_client(function: F) -> F:
-    """Decorate a coroutine function, so that it gets a server (endpoint) in place of the argument ``client`` that names it.
+    """Decorate a coroutine function: its argument ``client`` is replaced by the server (endpoint) that the client belongs to.
 
     The URL of a client may contain a password, and error reporters send the variables of each frame.
     """

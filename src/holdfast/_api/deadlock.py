@@ -15,7 +15,7 @@ __all__ = ["Cycle", "CycleWaiter", "aio_find_deadlocks", "find_deadlocks"]
 
 @hides_client()
 def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
-    """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
+    """Return the cycles of clients on a server or Cluster that would wait for each other's locks forever.
 
     The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a
     second. A possible cycle is checked twice, so the call takes a moment longer then. Source: E. G. Coffman, M. Elphick,
@@ -36,7 +36,7 @@ def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> li
 @of_asyncio
 @resolves_client
 async def aio_find_deadlocks(client: AsyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
-    """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
+    """Return the cycles of clients on a server or Cluster that would wait for each other's locks forever.
 
     The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a
     second. A possible cycle is checked twice, so the call takes a moment longer then. Source: E. G. Coffman, M. Elphick,
@@ -56,7 +56,7 @@ async def aio_find_deadlocks(client: AsyncClient | Connected, *, prefix: str = "
 
 async def _find(caller: BaseCaller, prefix: bytes) -> list[Cycle]:
     key, what = records(prefix), "finding deadlocks"
-    await caller.run(cycles.waiters("", prefix), key, what)  # Afterwards, the servers of a Cluster are known.
+    await caller.run(cycles.waiters("", prefix), key, what)  # This also looks up the servers of a Cluster.
     waiting: list[Link] = []
     for one in caller.each():
         waiting += await one.run(cycles.everybody(prefix), key, what)

@@ -94,7 +94,7 @@ class BaseTermCore(leases.LeaseCore):
         """Make the candidate called ``to`` the leader. `Election.hand_over` runs this operation."""
         self.check()
         held_lease = self.held_lease
-        held_lease.over = True  # While it is unknown who leads, this candidate must not count as the leader.
+        held_lease.over = True  # Until it is known who leads, this candidate must not count as the leader.
         try:
             done = await election.transfer(self.attempt.election_keys, held_lease.token, to)
         except Unknown as error:
@@ -120,7 +120,7 @@ class BaseTermCore(leases.LeaseCore):
         self.taken_away()
 
     def go_on(self) -> None:
-        """Resume renewing the term, which was not handed over."""
+        """Resume the renewals of a term that was not handed over."""
         self.held_lease.over = False
         self.look_again()
 

@@ -33,8 +33,8 @@ def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
 
 
 def cause(error: BaseException) -> BaseException | None:
-    """Return the error of the system or of the client library behind an internal error, as the cause of the user's error; None
-    if there is none.
+    """Return the error of the system or client library that caused an internal error; None if there is none. It becomes the
+    cause of the user's error.
 
     The internal error, and the frames of the cause, are left out: they would print sixty lines about the inside of holdfast.
     """
@@ -45,14 +45,14 @@ def cause(error: BaseException) -> BaseException | None:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove the frames inside of holdfast from an exception of `holdfast.errors` that is about to reach the user. Its text
-    says what happened, so a usual error fits on a screen."""
+    """Remove holdfast's frames from the traceback of an exception that is about to reach the user. The exception's text says
+    what happened, and a short traceback fits on a screen."""
     if isinstance(error, HoldfastError):
         error.__traceback__ = None
 
 
 def _remedy(error: WireError) -> str:
-    """Return what to do about a server that is not there or that refuses the login, to be added to the text of the error."""
+    """Return advice for the error text if the server is not running or refuses the login; else an empty text."""
     text, where = str(error), error.address
     if isinstance(error, NotSent) and not error.silent and text.startswith("no server at"):
         host, _, port = where.rpartition(":")

@@ -97,13 +97,13 @@ METHODS = {
 
 
 def hint_for(option: str, cls: str) -> str:
-    """Return what to pass instead of an option of another library; empty if the word is not known. ``cls``: name of the class
-    or function that was called with it."""
+    """Return what to pass instead of another library's option; empty if the option is not known. ``cls``: name of the class
+    or function that was called with the option."""
     return _OF.get(cls, LOCKS).get(option, "")
 
 
 class ForeignMethods:
-    """A base that names the right method when one of another library is looked up."""
+    """A base class whose error names the right method when a user looks up a method of another library."""
 
     if not TYPE_CHECKING:  # a type checker must refuse these names
 

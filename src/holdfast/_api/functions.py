@@ -1,4 +1,4 @@
-"""Facts about a function to be wrapped: its name for messages, and whether it is a coroutine function or a generator.
+"""Checks of a function to be decorated: its name for messages, and whether it is a coroutine function or a generator.
 
 `refuse_bare` and `takes_options` raise ConfigError if a decorator is used without its arguments."""
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def named(function: Callable[..., Any]) -> str:
-    """Return the function's qualified name; its repr() if it has none, as a functools.partial."""
+    """Return the function's qualified name. A function without a name, such as a functools.partial, gives its repr()."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
@@ -32,7 +32,7 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
 
 
 def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
-    """Raise ConfigError if ``given`` is a function: then a decorator was used without its arguments. ``form``: the right form.
+    """Raise ConfigError if ``given`` is a function, as it is if a decorator has no arguments. ``form``: the right form.
 
     Without this check, the error would come at the first call of the decorated function, if at all.
     """
@@ -41,7 +41,7 @@ def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
 
 
 def takes_options(form: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that returns a decorator: refuse to decorate with it directly. ``form``: the right form.
+    """Decorate a function that returns a decorator, so that ``@function`` without arguments raises. ``form``: the right form.
 
     Its frame in a traceback has no variables: `holdfast._net.redaction` has the reason.
     """

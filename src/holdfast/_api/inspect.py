@@ -12,7 +12,7 @@ from holdfast._core.inspect import scan
 from holdfast._core.inspect.scan import Hold, Seen, Sight, Standing
 
 KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
-"""Words with which the format of a lock's record on the server may begin."""
+"""Kinds of objects, as the first word of their record on the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class Holder(Party):
     """A process that holds a lock, or permits of a semaphore."""
 
     since: float | None
-    """Time at which this process acquired the lock, in Unix seconds of the server's clock; None: unknown. The lock may have
-    been handed on inside the process since."""
+    """Time at which this process acquired the lock, in Unix seconds of the server's clock; None: unknown. Since then, the
+    process may have handed the lock on between its threads or tasks."""
     held_for: float | None
     """Seconds since the process acquired the lock; None: unknown."""
     remaining: float | None
@@ -88,11 +88,11 @@ class LockInfo:
     leader: str | None
     """The name of the elected candidate; None if the lock is no election, or nobody leads."""
     used: int
-    """Number of permits that are held; of a lock, 1 while it is held."""
+    """Number of permits that are held. A plain lock has one permit."""
     limit: int
-    """Number of permits: of a semaphore its limit, of a read-write lock the number that a writer takes, else 1."""
+    """Total number of permits: the limit of a semaphore, the permits of a writer for a read-write lock, else 1."""
     votes: int
-    """Number of servers that know the lock to be held by this holder."""
+    """Number of servers on which this holder holds the lock."""
     servers: int
     """Number of servers that the lock is spread over: 1, except for a Redlock."""
     answered: int
@@ -122,13 +122,13 @@ def _facts(one: Holder | Waiter) -> dict[str, Any]:
 
 
 _FACTS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in (Holder, Waiter, LockInfo)}
-"""Names of the fields of each class. `dataclasses.asdict` takes ten times as long, and there may be a hundred
-thousand locks."""
+"""Names of the fields of each class. They replace `dataclasses.asdict`, which takes ten times as long: there may
+be a hundred thousand locks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The outcome of breaking a lock, which its former holder has lost."""
+    """The outcome of breaking a lock. The former holder has lost it."""
 
     fence: int
     """A fence above those of the former holder and below all later ones. A resource that accepts it refuses the
@@ -143,7 +143,7 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock; of several servers, those that a majority, or at least most of them, agree on."""
+    """Return the facts about a lock. If it has several servers, return what a majority, or at least most of them, agree on."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:

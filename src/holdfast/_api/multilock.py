@@ -35,7 +35,7 @@ K = TypeVar("K", bound=lock_base.BaseLock[Any, Any])
 def find(
     client: object, locks: object, make: type[K], kind: type[lock_base.BaseLock[Any, Any]], options: dict[str, Any]
 ) -> list[Member]:
-    """Return the locks to be acquired, sorted by server and key, the one order that all clients use. Raises ConfigError."""
+    """Return the locks to be acquired, sorted by server and key. All clients use this order. Raises ConfigError."""
     if locks is None:
         client, locks = None, client
     if isinstance(locks, str | bytes) or not isinstance(locks, Iterable):
@@ -82,8 +82,8 @@ def _place(member: Member) -> tuple[str, bytes]:
 def _servers(member: Member) -> list[str]:
     """Return the addresses of a lock's servers, in a form that is the same for all clients.
 
-    For a Cluster, the result is one text. For several servers that vote, it is their sorted addresses. For a primary named by
-    Sentinels, it is the addresses of the Sentinels.
+    A Cluster has one text. Several servers that vote have their sorted addresses. A primary named by Sentinels has the
+    addresses of the Sentinels.
     """
     where = "a Cluster" if member.in_cluster else re.sub(r" \(at [^)]*\)", "", member.where())
     return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))
@@ -172,7 +172,7 @@ class Part:
 
 
 class Whole:
-    """One attempt to acquire all locks, and its result. It takes the place that an `Attempt` has for a single lock."""
+    """One attempt to acquire all locks, and its result. For a single lock, an `Attempt` has this role."""
 
     is_direct = False
     """False, because only an operation can acquire several locks."""
@@ -225,7 +225,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
     """The options, the state and the flow of a `MultiLock`: the part that the sync and the asyncio API share."""
 
     _kind: type[lock_base.BaseLock[Any, Any]]
-    """Class that lock objects passed by the user must have: that of the locks of this API."""
+    """Base class of the locks of this API. Lock objects that the user passes must be instances of it."""
     _makes: type[lock_base.BaseLock[Any, Any]]
     """Class of the locks that are created for names."""
     name: Any
@@ -324,7 +324,7 @@ class BaseMultiLease:
         raise TypeError(f"a lease cannot be pickled: it belongs to the process that acquired {self.name}")
 
     def remaining(self) -> float:
-        """Return the seconds for which all leases are still valid if they are not renewed; 0.0 if one is lost or released.
+        """Return the seconds for which all leases are still valid without a renewal; 0.0 if one is lost or released.
 
         Asks no server.
         """
@@ -395,7 +395,7 @@ class BaseMultiCore(UserLease):
             core.owner = owner
 
     def remaining(self) -> float:
-        """Return the seconds for which all leases are still valid if they are not renewed; 0.0 if one is lost or released."""
+        """Return the seconds for which all leases are still valid without a renewal; 0.0 if one is lost or released."""
         return min(core.remaining() for core in self.cores)
 
     def leave_to_keeper(self) -> None:

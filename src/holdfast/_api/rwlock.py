@@ -27,7 +27,7 @@ class BaseWriteCore(lease.LeaseCore):
         """Turn the writer's lease into a reader's. `downgrade` runs this operation."""
         self.check()
         held_lease = self.held_lease
-        held_lease.shares = 1  # Before the request: another reader here may be granted a permit before the answer comes.
+        held_lease.shares = 1  # Set before the request: another reader here may get a permit before the answer comes.
         try:
             kept = await permit.change(held_lease.spec, held_lease.token, 1, self.fence)
         except WireError as error:

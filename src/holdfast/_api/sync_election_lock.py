@@ -11,7 +11,7 @@ from holdfast._net.clients import SyncClient
 
 
 class LeaderLock(BaseSyncLock[Term]):
-    """The methods of an election's lock that its `Election` calls, on one server or several."""
+    """The methods that an `Election` calls on its lock, for one server or several."""
 
     _lease_type = Term
 
@@ -25,11 +25,11 @@ class LeaderLock(BaseSyncLock[Term]):
         return self._driver().run(self._holder(election.NOBODY))
 
     def finish_release(self, core: LeaseCore | None) -> None:
-        """Finish the release of a term that was interrupted at any line. None: of the latest term."""
+        """Finish a release of a term that an interrupt has ended at any line. None: the latest term."""
         self._finish_release(core)
 
     def leave(self, error: BaseException | None) -> None:
-        """Release the term of the ``with`` statement that ends with this exception; None: without one."""
+        """Release the term at the end of its ``with`` statement. ``error``: the exception that ends the statement, if any."""
         self._leave(self._entered.innermost(threading.get_ident()), error)
 
     def give_back_entered(self) -> None:

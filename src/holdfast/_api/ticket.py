@@ -31,11 +31,11 @@ FORMAT = "hft1."
 """Start of every ticket, with the version of its format. The rest is a JSON list in base64."""
 
 TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.[0-9a-f]{32}")
-"""Pattern of the token under which a ticket holds the lock: id of the process that issued it, the prefix if the key does not
-show it, and 128 random bits."""
+"""Pattern of a ticket's token: id of the process that issued the ticket, the prefix of the lock if the key does not show
+it, and 128 random bits."""
 
 UNKNOWN_END = 9_999_999_999_999
-"""Placeholder, with the same number of digits, for a ticket's end (server ms) that is not known yet."""
+"""Placeholder for a ticket's end (server ms) that is not known yet. It has the same number of digits."""
 
 LONGEST = 8192
 """Most characters of a ticket. A name has up to 512 bytes, and may occur twice with each byte escaped."""
@@ -149,7 +149,7 @@ def _bad(why: str) -> ConfigError:
 
 
 class Issue:
-    """The change of a lease into a ticket. Once it has begun, the holder has no lease, unless the server was never asked."""
+    """The change of a lease into a ticket. Once it has begun, the lease is over, unless no request was sent."""
 
     def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
         self._core = core
@@ -190,7 +190,7 @@ class Issue:
             await ticket_operations.take_back(self._ticket, self._core.held_lease.token)
 
     def _begin(self) -> None:
-        """Keep this process from using or renewing the lease, because the server would answer that it is lost."""
+        """Keep this process from using or renewing the lease, because the server would reply that the lease is lost."""
         core = self._core
         core.check()
         core.may_hand_over()
@@ -202,7 +202,7 @@ class Issue:
         core.forget()
 
     def _go_on(self) -> None:
-        """Resume the lease, after the server was never asked for the ticket."""
+        """Resume the lease, because no request for the ticket was sent."""
         self._core.held_lease.over = self._begun = False
         self._core.look_again()
 

@@ -1,7 +1,7 @@
-"""Optimistic transactions for threads and for asyncio: WATCH, read, decide, MULTI, EXEC, and the outcome of EXEC.
+"""Optimistic transactions for threads and asyncio. A transaction sends WATCH, reads, MULTI and EXEC, and tells the outcome.
 
-Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know; `_net.client_pipeline`
-mends its weak points. In a Cluster they are sent to the server of the keys' slot, through a client that holdfast opens.
+Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know.
+`_net.client_pipeline` mends the pipeline's weak points. In a Cluster, holdfast opens a client to the server of the keys' slot.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watch
 
 
 class BaseTransaction(Steps, Generic[Client]):
-    """A transaction: one try, or the object whose `run` makes as many tries as needed; the part that both APIs share."""
+    """A transaction: one try, or an object whose `run` repeats tries. This is the part that both APIs share."""
 
     @hides_client("Transaction.__init__")
     def __init__(self, client: Client, *keys: str | bytes) -> None:
@@ -85,7 +85,7 @@ class BaseTransaction(Steps, Generic[Client]):
         self._who: object = None
         self._mine: frozenset[tuple[object, ...]] = frozenset()
         self._turn = self._new_turn()
-        """A lock for the one connection, of threads in the sync API and of tasks in the asyncio API."""
+        """A mutex for the connection: it is for threads in the sync API, and for tasks in the asyncio API."""
         self._queued = Commands(self._queue)
         self._reading = Commands(self._read)
 
@@ -201,8 +201,8 @@ class BaseTransaction(Steps, Generic[Client]):
         return self._command(name, args)(*args, **options)
 
     def _now(self, *args: Any, **options: Any) -> Any:
-        """Send a command at once, in place of the pipeline's `execute_command`: one method of a client may send
-        many commands."""
+        """Send a command at once. This replaces the pipeline's `execute_command`, since one method of a client may
+        send many commands."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
@@ -231,7 +231,7 @@ class BaseTransaction(Steps, Generic[Client]):
     def _claim(self, who: object) -> None:
         """Start this transaction, which is possible only once. ``who`` is the calling thread or task.
 
-        This is not part of `_begin`, since an operation may end in another task than it began in.
+        This is not part of `_begin`: an operation may begin in one task and end in another.
         """
         if self._state != "new":
             raise RuntimeError(f"{self!r} is in use, or was used before: create a new one for each use")
@@ -349,7 +349,7 @@ class BaseTransaction(Steps, Generic[Client]):
         raise NotImplementedError
 
     def _ours(self, key: tuple[Endpoint, bool], make: Callable[[], Any]) -> Any:
-        """Return the client that holdfast has opened for a server; ``make`` opens it for the first use."""
+        """Return the client that holdfast uses for a server. ``make`` opens the client at its first use."""
         raise NotImplementedError
 
     async def _end(self, *, failed: bool) -> None:
@@ -394,9 +394,9 @@ class BaseTransaction(Steps, Generic[Client]):
             )
 
     async def _exec(self) -> list[Any] | None:
-        """Send EXEC and return the replies. Return None without sending it if the server has closed the connection meanwhile.
+        """Send EXEC and return the replies. Return None if the server has closed the connection meanwhile.
 
-        Sent on a closed connection, its outcome would be unknown.
+        EXEC is not sent then, because its outcome on a closed connection would be unknown.
         """
         try:
             ended = await CallClient(lambda: unread(self._pipe.connection))
@@ -511,12 +511,12 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
 
     @property
     def read(self) -> redis.Redis:
-        """The client's commands, sent at once. To be used before the first command is queued."""
+        """The client's commands, sent at once. Use them before the first command is queued."""
         return cast("redis.Redis", self._reading)
 
     @property
     def queue(self) -> Pipeline:
-        """The client's commands, queued for EXEC at the end of the block; `results` has their replies then."""
+        """The client's commands, queued for EXEC at the end of the block. After it, `results` has the replies."""
         return cast("Pipeline", self._queued)
 
     def watch(self, *keys: str | bytes) -> None:
@@ -609,12 +609,12 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
 
     @property
     def read(self) -> redis.asyncio.Redis:
-        """The client's commands, sent at once. To be used before the first command is queued."""
+        """The client's commands, sent at once. Use them before the first command is queued."""
         return cast("redis.asyncio.Redis", self._reading)
 
     @property
     def queue(self) -> AioPipeline:
-        """The client's commands, queued for EXEC at the end of the block; `results` has their replies then."""
+        """The client's commands, queued for EXEC at the end of the block. After it, `results` has the replies."""
         return cast("AioPipeline", self._queued)
 
     async def watch(self, *keys: str | bytes) -> None:

@@ -16,7 +16,7 @@ from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 _tasks: set[asyncio.Future[Any]] = set()
-"""Tasks that release a lock; referred to here, because a task that nothing refers to may be collected."""
+"""Tasks that release a lock. The references here keep the tasks from being garbage-collected."""
 
 
 def enter(lock: Any, holding: Holding) -> Any:
@@ -96,7 +96,7 @@ class Holding:
             raise
 
     def _end(self) -> None:
-        with ExitStack() as all_of_them:  # All callbacks run, even if one of them is interrupted.
+        with ExitStack() as all_of_them:  # An ExitStack runs all callbacks, even if one of them is interrupted.
             for lease in self.leases:
                 all_of_them.callback(self._give_back, lease, self.committed)
         self.leases = []
@@ -105,7 +105,7 @@ class Holding:
     def end_elsewhere(self) -> list[Any]:
         """Release all leases in a thread of its own, and return those that were held.
 
-        For use during garbage collection, which can interrupt any code, so nothing may be waited for there.
+        Garbage collection uses this. It can interrupt any code, so it must not wait.
         """
         held = [lease for lease in self.leases if not core_of(lease).is_over()]
         keeper = current().running_keeper if held else None

@@ -1,5 +1,5 @@
-"""`transactional`: a decorator that runs a function in a transaction on keys named by its arguments, and
-repeats it if needed."""
+"""`transactional`: a decorator that runs a function in a transaction, and repeats it after a conflict. The
+function's arguments name the keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tx_contra = TypeVar("Tx_contra", bound=BaseTransaction[Any], contravariant=True)
 
 
 class Decorator(Protocol):
-    """A decorator that removes the parameter ``tx``: the first one of a function, or the one after ``self`` of a method."""
+    """A decorator that removes the parameter ``tx``: the first of a function, or the first after ``self`` of a method."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Tx_contra, P], T], /) -> Callable[P, T]: ...

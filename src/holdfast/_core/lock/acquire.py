@@ -1,10 +1,10 @@
 """Acquire a lock: the one operation for locks, permits, elections and locks on several servers.
 
 An attempt first gets the turn in the queue inside its process (`_core.lock.local_queue`). One attempt at a time has the turn:
-it holds the lock, or asks the server for the lock. The others wait in that queue. An attempt without such a queue, as for a
-`FairLock` or for permits, has the turn from its start. A `Strategy` contains the functions with which the attempt then asks:
-those for one server are in this module, those for a candidate in `_core.election`, and those for several servers in
-`_core.quorum.acquire`.
+it holds the lock, or asks the server for the lock. The others wait in that queue. Attempts for a
+`FairLock` or for permits have no such queue: each has the turn from its start. A `Strategy` has the functions that ask. The
+functions for one server are in this module, those of candidates in `_core.election`, and those for several servers
+in `_core.quorum.acquire`.
 
 On one server, the first request asks only whether the lock is free, and acquires a free lock in one round trip. If the lock
 is busy, the inbox of the process (the channel for messages to it) is subscribed next, so that no hand-over message can be
@@ -48,13 +48,13 @@ from holdfast._core.requests import (
 from holdfast._core.retry import retry_idempotent
 
 RECALL_WITHIN_S = 0.25
-"""Maximum seconds that ``wait=0`` waits if the holder may have released the lock and let it linger (keep it for quick reuse).
+"""Maximum seconds that ``wait=0`` waits for a lock that may linger: its holder has released it, and keeps it for quick reuse.
 
 The attempt asks such a holder to hand the lock over.
 """
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
-"""The result of a wait that has lost its position in the queue: the attempt then starts over under a new token."""
+"""The result of a wait whose position in the queue is lost. The attempt then starts over under a new token."""
 
 
 class KeyConflict(Exception):
@@ -194,7 +194,7 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Turn | Busy | None:
         return AskServer()
     if not at_once:
         return local_queue.enter(attempt)
-    attempt.until = now + RECALL_WITHIN_S  # the keeper may just be releasing the lock, or checking whether the lease is lost
+    attempt.until = now + RECALL_WITHIN_S  # the keeper may be about to release the lock, or to find the lease lost
     busy = local_queue.busy(attempt)
     if busy is not None and not local_queue.start_question(attempt, now):
         attempt.until = now
@@ -247,7 +247,7 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
         result = await acknowledged(await strategy.take(attempt, at_once, now, None))
         return register_lease(attempt, result) if isinstance(result, Grant) else result
     local_queue, place = local_queue_of(attempt), turn.place
-    # Not before the inbox is subscribed: with the server away, the attempt would wait for that instead of failing at once.
+    # Without a subscribed inbox, join later: if the server is away, the attempt would wait for the inbox, not fail at once.
     if place is None and local_queue.crowded and local_queue.reachable and not (at_once or attempt.maybe_in_flight):
         attempt.token = attempt.spec.token(await NewToken())
         # Asking first whether the lock is free would most likely be a wasted round trip.
@@ -437,7 +437,7 @@ async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[He
         held_lease.may_extend(local_queue_of(attempt).clock(), asking.spec.first_ttl)  # the last of several requests counts
     if isinstance(answer.value, Held) and not held_lease.lost:
         return Answer(answer.value, answer.sent, answer.came)
-    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy must not acquire the lock again
+    await give_up(asking)  # the lease is lost; a late copy of the request must not acquire the lock again
     return None
 
 

@@ -1,6 +1,6 @@
 """Recognise a lock of another library, such as redis-py's, under the name of one of ours.
 
-Their key is the name itself, so they and our lock of that name do not exclude each other.
+The key of such a lock is the name itself, so it and our lock of that name do not exclude each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_EXPIRY = -1
 
 
 def key_of(spec: Spec) -> bytes | None:
-    """Return the key that a lock of another library has under the name of this lock; None if there is no reason to look at it.
+    """Return the key that another library's lock of the same name would have; None if the key need not be checked.
 
     A program that passes ``prefix=`` or ``key=`` has chosen its keys on purpose.
     """
@@ -28,7 +28,7 @@ def key_of(spec: Spec) -> bytes | None:
 
 
 def may_be_lock(value: bytes) -> bool:
-    """Return True if a key with this value may be a lock, which only its expiry shows."""
+    """Return True if a key with this value may be a lock. The expiry of the key decides; see `is_lock`."""
     return 0 < len(value) <= LONGEST
 
 

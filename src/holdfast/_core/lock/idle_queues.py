@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPARE = 64
-"""Number of dropped values whose keys may remain before the keys are removed."""
+"""Number of keys of dropped values that are kept before they are removed together."""
 
 
 class Loose(Generic[K, V]):

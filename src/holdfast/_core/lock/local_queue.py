@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from holdfast._core.lock.records import HeldLease, Waiter
 
 PASS_LIMIT_S = 1.0
-"""Seconds after the server's grant from which the lock is not handed on inside this process any more, but released to the
+"""Maximum seconds after the server's grant for which the lock is handed on inside this process. Then it is released on the
 server.
 
-The message that another process waits for the lock may have been lost, so no longer time is safe.
+The limit is needed because the message that another process waits for the lock may be lost.
 """
 
 USEFUL_LEFT_S = 1.0
@@ -89,7 +89,7 @@ class Question(Struct):
         self.unanswered = unanswered
         """Number of servers that have not replied to this renewal yet."""
         self.enough = enough
-        """Number of further servers that must confirm the lease, to prove that the lease still exists."""
+        """Number of further servers whose confirmation proves that the lease still exists."""
         self.callers: list[Attempt] = []
         """Attempts that wait until the reply to this renewal has arrived, and do not wait for the lock."""
 
@@ -146,7 +146,7 @@ class LocalQueue:
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
         self.node = node
         self.prefix = prefix
-        """Key prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait."""
+        """Key prefix of the inbox, a pub/sub channel. Through it, other processes notify this queue that they wait."""
         self.mutex = node.mutex
         self.in_change = node.in_change
         self.clock = node.clock
@@ -184,11 +184,11 @@ class LocalQueue:
         self.crowded = False
         """True if clients of other processes were waiting when the server last granted the lock to this process."""
         self.late_at = float("inf")
-        """Monotonic time, in seconds, at which the first timeout of a waiter passes, or an earlier time; infinity: no
+        """Monotonic time, in seconds, of the first timeout of a waiter; it may be too early. Infinity: no
         timeouts."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
-        """The early renewal (check of the lease) that a waiter caused and whose reply is outstanding; None: there is none."""
+        """The early renewal (check of the lease) that a waiter has caused, until its reply arrives; None: there is none."""
         self.questioned_at = float("-inf")
         """Monotonic time, in seconds, at which a waiter last caused an early renewal (check of the lease); -infinity: never.
         """
@@ -201,7 +201,7 @@ class LocalQueue:
 
     @property
     def reachable(self) -> bool:
-        """Return True if the inbox (pub/sub channel) is subscribed through which other processes notify this one that they
+        """Return True if the inbox (pub/sub channel) is subscribed. Through it, other processes notify this one that they
         wait."""
         return self.node.reachable(self.prefix)
 
@@ -249,7 +249,7 @@ class LocalQueue:
             turn = attempt.turn
             if turn is None or isinstance(turn, Failed) or (self.queue and self.queue[0] is attempt):
                 self._step_out(attempt)
-            if not isinstance(turn, AskServer):  # an inherited place must be found in `turn` after an interrupt
+            if not isinstance(turn, AskServer):  # after an interrupt, an inherited place must still be in `turn`
                 attempt.turn = None
             # If an interrupt stopped the caller that gives the turn, the turn counts only once `turn_of` names the attempt.
             return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
@@ -264,7 +264,7 @@ class LocalQueue:
             if held_lease is None or held_lease.lost or self.turn_of is attempt or not isinstance(self.turn_of, Attempt):
                 return None
             now = self.clock()
-            # `over`: the keeper is releasing the lock, and until then the server counts it as held
+            # If `over` is set, the keeper is releasing the lock; the server still counts it as held.
             left = max(0.0, held_lease.latest - now) if held_lease.over else held_lease.remaining(now)
             return Busy(left, self.last, held_lease.token.partition(".")[0], False)
 
@@ -315,7 +315,7 @@ class LocalQueue:
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if this process holds the lock and ``attempt`` has the turn, so is its holder."""
+        """Return True if ``attempt`` holds the lock: this process has the lease, and ``attempt`` has the turn."""
         return self.turn_of is attempt and self.held_lease is not None
 
     def fences_wanted(self) -> int:
@@ -372,7 +372,7 @@ class LocalQueue:
         """
         nested = self.in_change()  # True in a signal handler that may have interrupted a change of the queue
         with self.mutex:
-            # First of all: a signal handler may release the lock, too, and only one of the two callers may get a result.
+            # Set first: a signal handler may release the lock, too, and only one of the two callers may get a result.
             earlier, self.passing = self.passing, attempt
             if held_lease.over or earlier is attempt or (self.turn_of is not attempt and not held_lease.lost):
                 self.passing = earlier
@@ -645,7 +645,7 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper release it."""
+        """An attempt with the lock gives up: hand the lock on to the next waiter, or have the keeper release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 
@@ -678,7 +678,7 @@ class LocalQueue:
         return True
 
     def _linger(self, spec: Spec, now: float) -> bool:
-        # Other processes that do not wait ask again only if the token shows that the holder may linger.
+        # An attempt of another process with ``wait=0`` asks again only if the token shows that the lock may linger.
         if self.queue or self.asked or not spec.linger or self.held_lease is None or not self.held_lease.token.endswith("~"):
             return False
         self.held_lease.owner = nobody

@@ -78,9 +78,9 @@ class Node:
         self._pending_undos: list[PendingUndo] = []
         self.asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
-        """Listeners, each of which waits for a notification of the server, by `listener_id`."""
+        """Listeners by `listener_id`. Each listener waits for a notification of the server."""
         self._needs_record = False
-        """True if another client may look up to which process a listener belongs, so that the process record must be written.
+        """True if other clients may look up the process of a listener. Then the process record must be written.
         """
         self._reachable_prefixes: set[bytes] = set()
         """Prefixes whose inboxes (pub/sub channels) must be subscribed, although no waiter may be in the server's queue."""
@@ -202,7 +202,7 @@ class Node:
         self.want_label(now, spec, spec.label)
         self.wait_graph.somebody_waits(now)
         if waiter.attempt.local_queue is None:
-            self._ask(waiter.attempt.spec)  # an attempt without a local queue is an outsider to the sharers of the lock
+            self._ask(waiter.attempt.spec)  # an attempt outside of the lock's local queue counts as another client
         if self._inbox_address.strays(waiter.attempt.spec.keys[0]):
             waiter.awaits_inbox = True
             waiter.put(Down(SlotMoved("the lock's Cluster slot has moved to another server", self.address)))
@@ -332,7 +332,7 @@ class Node:
         for spec in [renew.held_lease.spec for renew in due]:
             if self._inbox_address.strays(spec.keys[0]):
                 with self.mutex:
-                    self._ask(spec)  # waiters of other processes cannot reach this inbox, so one is assumed
+                    self._ask(spec)  # waiters of other processes cannot reach this inbox, so assume that there is one
         for batch in self._inbox_address.together(due, lambda renew: renew.held_lease.spec):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
@@ -343,7 +343,7 @@ class Node:
         def then(answers: list[int] | WireError, sent: float) -> None:
             alone = isinstance(answers, Refused) and (not answers.transient or answers.code == "TRYAGAIN")
             if alone and len(batch) > 1:
-                for renew in batch:  # one lock may have caused the refusal of all
+                for renew in batch:  # a single lock may have caused the refusal of the whole batch
                     self._renew([renew])
                 return
             self._on_renewed(batch, answers, sent)
@@ -394,7 +394,7 @@ class Node:
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
                 deaf = self.waiting.listens(prefix) and not answer[0] and now >= self._deaf_until
                 if deaf:
-                    self._deaf_until = now + PING_EVERY_S  # in a Cluster, another server may have replied: no hurry
+                    self._deaf_until = now + PING_EVERY_S  # in a Cluster, the reply may come from another server: no hurry
             if deaf:
                 self.inbox.fail("the server no longer counts this inbox as subscribed")
 

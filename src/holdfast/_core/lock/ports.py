@@ -1,7 +1,7 @@
 """The interfaces between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
 
 A local queue is the queue of a process for one lock. A node is the part of the keeper (background thread) for one server. Each
-protocol here lists the methods that one of the three calls on another. `Watched` is for the search for deadlocks.
+protocol here lists the methods of one of these that another one calls. `Watched` is for the search for deadlocks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PendingUndo(NamedTuple):
     at: float
     call: Run[int]
     again: Run[int]
-    """Request to send after ``call`` got no reply; it also makes the server refuse a late copy of ``call``."""
+    """Request to send after ``call`` got no reply. It also makes the server refuse a late copy of ``call``."""
     until: float
     """Monotonic time, in seconds, at which the lease ends, so that the request is not repeated any more."""
     local_queue: ReleaseListener | None = None

@@ -64,7 +64,7 @@ class Queue(Protocol):
 
     @property
     def prefix(self) -> bytes:
-        """Return the prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait."""
+        """Return the prefix of the inbox, a pub/sub channel. Through it, other processes notify this queue that they wait."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -102,7 +102,7 @@ class Queue(Protocol):
         """
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if this process holds the lock and ``attempt`` has the turn, so is its holder."""
+        """Return True if ``attempt`` holds the lock: this process has the lease, and ``attempt`` has the turn."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
         """Hand the lock on to the next waiter of this process, after its holder has released it.
@@ -237,11 +237,11 @@ class Attempt:
     entered: bool
     """True once `_core.lock.uncontended` has put the attempt into the local queue."""
     first: Answer[Any] | WireError | None
-    """Outcome of its request, from which an operation goes on; None: there is none, or an operation has used it."""
+    """Outcome of the request of `_core.lock.uncontended`, until an operation uses it; None: there is none."""
     held_lease: HeldLease | None
     """Lease that was registered for this attempt, once the server has granted it; an interrupted attempt removes it again."""
     held_since: float | None
-    """Monotonic time, in seconds, of the acquisition; None before, and once the time for which the lock was held is counted."""
+    """Monotonic time, in seconds, of the acquisition; None before it, and after the statistics have counted the hold."""
     unclaimed: Any
     """Lease that this attempt acquired, from its creation until the caller has received it; None: no lease.
 
@@ -433,8 +433,8 @@ class AskServer(Struct):
 
 
 class Failed(Struct):
-    """The result of an attempt that waited inside its process until another attempt could not reach the server, or the wait
-    was ended."""
+    """The result of an attempt in the local queue after another attempt could not reach the server, or after the wait was
+    ended."""
 
     __slots__ = __match_args__ = ("error",)
 
@@ -497,7 +497,7 @@ class HeldLease:
     asked_at: float
     """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
     shortest: float
-    """Seconds of the shortest lease that an earlier renewal may still leave on the server, if its number was not recorded."""
+    """Length in seconds of the shortest lease that an earlier, unnumbered renewal may still leave on the server."""
     latest: float
     """Latest monotonic time, in seconds, at which a server may still keep the lease: a release is repeated until then."""
     stalled_at: float
@@ -556,8 +556,8 @@ class HeldLease:
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Note that the holder called ``progress()`` at monotonic time ``now``, so that it has ``progress_within`` seconds
-        more."""
+        """Note that the holder called ``progress()`` at monotonic time ``now``: its ``progress_within`` seconds start
+        again."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 
@@ -575,7 +575,7 @@ class HeldLease:
 
     @property
     def why_over(self) -> str:
-        """Return the reason of the loss of this lease, whose time is up by the monotonic clock of this process."""
+        """Return why this lease is lost, now that its time is up by the monotonic clock of this process."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -610,7 +610,7 @@ class HeldLease:
     def lost_with_it(self) -> HeldLease | None:
         """Return the lease whose loss the user is notified of; None if the user has lost nothing.
 
-        The vote of one server returns the lease on several servers once no majority is left.
+        For the vote of one server, return the lease on all servers once no majority is left.
         """
         return self
 
@@ -629,8 +629,8 @@ class HeldLease:
     def note_request(self, now: float, ttl: float) -> float:
         """Note that a lease of ``ttl`` seconds is about to be requested. Return the monotonic time of the request.
 
-        That time is also the sequence number of the request, so it is higher than all before. If the lease becomes shorter by
-        the request, the deadline is brought forward at once, because the reply may get lost.
+        That time is also the sequence number of the request, so it is higher than all earlier ones. If the request
+        makes the lease shorter, the deadline is brought forward at once, because the reply may get lost.
         """
         self.asked_at = max(now, self.asked_at + 2e-6)
         self.may_extend(now, ttl)

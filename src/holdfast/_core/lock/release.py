@@ -15,14 +15,14 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
     If the server does not reply for a moment, or refuses the revocation, for example for lack of a permission, the keeper
     (background thread) repeats it until the lease has ended.
 
-    ``latest``: `HeldLease.latest` of the lease that this attempt has got, if any: the keeper repeats the request until then, as
-    a renewal may have made the lease longer.
+    ``latest``: `HeldLease.latest` of the attempt's lease, if it has one. The keeper repeats the request until then, because a
+    renewal may have made the lease longer.
     """
     if not attempt.may_be_on_server:
         return
     spec, mode = attempt.spec, "bury" if attempt.maybe_in_flight else "leave"
     try:
-        for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
+        for limit in (0.2, 0.1):  # together with `GRACE`, these are less than a second after the attempt's time
             try:
                 await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
             except (NotSent, Unknown):

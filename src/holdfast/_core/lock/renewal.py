@@ -19,7 +19,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
 EARLY_HINTS_MAX = 100
-"""Maximum number of messages that are kept because they name a token without a known lease.
+"""Maximum number of messages that are kept although the lease of their token is not known here.
 
 The lease may become known a moment later.
 """
@@ -32,15 +32,15 @@ them as well, and there may be thousands.
 """
 
 CLAIM_LEFT_S = 0.7
-"""Seconds before the end of a claim window (the short lease of a hand-over) at which the keeper wakes at the latest, to renew
-the lease."""
+"""Minimum seconds that are left of a claim window (the short lease of a hand-over) when the keeper wakes to renew the
+lease."""
 
 BATCH = 100
 """Maximum number of leases that one script renews, because a longer script would block other clients of the server."""
 
 
 def broken_by(whom: str) -> str:
-    """Return the text for the loss of a lease whose lock the person ``whom`` has broken (revoked by hand)."""
+    """Return the reason for the loss of a lease after the person ``whom`` has broken the lock (revoked the lease by hand)."""
     return f"it was broken by {whom}"
 
 
@@ -80,7 +80,7 @@ class Renew(NamedTuple):
 
 
 def renewals(batch: list[Renew]) -> Run[list[int]]:
-    """Return one request for all these renewals, which must be all of plain locks or all of permits."""
+    """Return one request for all these renewals. Plain locks and permits must not be mixed."""
     keys: list[bytes] = []
     args: list[str | int] = []
     for held_lease, ttl, made in batch:
@@ -144,7 +144,7 @@ class Registry(Protocol):
 def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
-    Return the older leases that are lost, as this grant proves; the caller reports them after it has freed the mutex.
+    This grant may prove that older leases are lost. Return these: the caller reports them after it has freed the mutex.
     ``hurry``: False if the lease was just handed over: waking the keeper would delay its holder, and it wakes in time anyway.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
@@ -327,7 +327,7 @@ class Renewing:
                 at = held_lease.wants_at
                 if at > now and not held_lease.over:
                     if at * GRID >= number + 1:
-                        self.watch(held_lease)  # its holder reported progress: here it would delay the slot's other leases
+                        self.watch(held_lease)  # its holder reported progress; here it would delay the slot's other leases
                     continue
                 if len(renewals) == BATCH:
                     return renewals, lost

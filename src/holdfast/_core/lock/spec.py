@@ -1,6 +1,6 @@
-"""The specification of a lock: its name, its keys and its options, with what is computed from these once.
+"""The specification of a lock: its name, keys and options, and the values computed from these.
 
-`Spec` is what all operations on a lock are given. An acquisition has records of its own: see `_core.lock.records`.
+All operations on a lock get a `Spec`. Each acquisition also has its own records: see `_core.lock.records`.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Spec(_Spec):
 
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
-        """Return the keys for scripts that may grant the lock to any client: with ``quarantine=``, one key more than the
-        lock's own."""
+        """Return the keys for scripts that may grant the lock to a client: the lock's own and, with ``quarantine=``, one
+        more."""
         return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
 
     @cached_property
@@ -99,7 +99,7 @@ class Spec(_Spec):
     def signed(self, drawn: str) -> str:
         """Return the random token ``drawn``, with `home` inserted if that is set.
 
-        Scripts read in the token under which prefix the holder's inbox and process record are.
+        From the token, scripts read the prefix of the holder's inbox and process record.
         """
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
@@ -116,7 +116,7 @@ class Spec(_Spec):
     def is_passable(self) -> bool:
         """Return True if a lease of this lock may be handed on inside the process.
 
-        That needs renewals without a time limit: ``renew`` is set, ``max_hold`` and ``progress_within`` are not.
+        This needs renewals without a time limit: ``renew`` is True, and neither ``max_hold`` nor ``progress_within`` is set.
         """
         return self.renew and self.max_hold is None and self.progress_within is None
 
@@ -124,8 +124,8 @@ class Spec(_Spec):
     def token_suffix(self) -> str:
         """Return the text at the end of each token.
 
-        It is ``*`` and the number of permits for permits, ``~`` for a lock that may linger (be kept after its release),
-        otherwise empty.
+        Permits: ``*`` and their number. A lock that may linger (be kept after its release): ``~``. Other locks: an empty
+        text.
         """
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 

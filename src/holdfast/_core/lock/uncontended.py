@@ -5,7 +5,7 @@ process is ahead: `park`, then `woken`. They return None or False whenever the o
 on (`_core.lock.acquire.acquire` or `_core.lock.release.release`), with the outcome of the
 request that was sent, so that nothing is sent twice.
 
-An exception, as of a signal handler or a cancellation, may end the caller at any point: after `lead`, the caller runs
+An exception of a signal handler or a cancellation may end the caller at any point: after `lead`, the caller runs
 `_core.lock.acquire.abandon`; after `leave`, it revokes the token of the lease.
 """
 
@@ -117,7 +117,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
     attempt.held_lease = grant.held_lease = held_lease = HeldLease(grant)
     with node.mutex:
         outdated = register(node, held_lease, came)
-        early = bool(node.asked_early) and node.asked_for(attempt.token)  # by a message before the reply
+        early = bool(node.asked_early) and node.asked_for(attempt.token)  # a message about it came before the reply
         if queue is not None and queue.turn_of is attempt:
             assert isinstance(queue, LocalQueue)
             queue.fence, queue.last, queue.taken, queue.passes, queue.trouble = grant.fence, grant.last, came, 0, None
