@@ -108,13 +108,6 @@ MAJORITY = (
         "the lease is still held when only a minority has it",
     ),
     _defect(
-        "more-time-than-was-asked-for",
-        "_core/quorum/acquire.py",
-        "again",
-        Instead("node_lease.answered_at >= node_lease.asked_at", "node_lease"),
-        "an extended lease counts, although a renewal for less is under way and may arrive last",
-    ),
-    _defect(
         "too-late-to-be-believed",
         "_core/quorum/acquire.py",
         "_settle",
