@@ -2,7 +2,7 @@
 
 A candidate first acquires the lock. It leads only after it has proclaimed itself, which stores its name and text on the server
 (`_lua/election/proclaim.lua`). Until then, observers are told that there is no leader. A term is the time for which one
-candidate leads. The number of the term is the fence of the lock, so each term has a higher number than all before.
+candidate leads. The number of the term is the fence of the lock, so each term has a higher number than all earlier ones.
 
 A proclamation is ignored if the candidate no longer holds the lock. If the leader dies, its lease expires, and observers are
 told that there is no leader. The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe).
@@ -67,7 +67,7 @@ class NoLeader(NamedTuple):
 
 
 class NoSuchCandidate(NamedTuple):
-    """The reply that no candidate with the wanted name waits, or that the process of the one that waits cannot be notified."""
+    """The reply that no candidate with the wanted name waits, or that its process cannot be notified."""
 
     names: tuple[str, ...]
     """Names of the waiting candidates."""

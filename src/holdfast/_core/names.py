@@ -75,7 +75,7 @@ def name_of(key: bytes, prefix: bytes) -> bytes | None:
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
-    """Return three keys: that of the lock, that of its state, and that of its queue.
+    """Return the three keys of a lock: for the lock itself, its state and its queue.
 
     Raises ConfigError if a name is not valid.
 

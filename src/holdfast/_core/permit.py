@@ -21,7 +21,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number
 
 SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
-"""Format texts with which the server's data of a semaphore and of a read-write lock begin."""
+"""Names of the data formats of a semaphore and of a read-write lock. The data on the server begin with these."""
 
 ALL = 1_000_000
 """Number of permits of a read-write lock. A reader acquires one permit, and a writer acquires all of them."""

@@ -73,7 +73,7 @@ class WireError(Exception):
 
 
 class NotSent(WireError):
-    """Raised if a request could not be sent for lack of a connection, so that the server has not carried it out."""
+    """Raised if a request could not be sent for lack of a connection. The server has not carried out the request."""
 
 
 class Unknown(WireError):
@@ -81,7 +81,7 @@ class Unknown(WireError):
 
 
 class Refused(WireError):
-    """Raised if the server replied to a request with an error, so that it has not carried it out."""
+    """Raised if the server replied to a request with an error. The server has not carried out the request."""
 
     def __init__(self, message: str, address: str = "") -> None:
         # "unknown command 'EVALSHA', with args beginning with: ..." repeats the arguments, which may contain a token or
@@ -118,7 +118,7 @@ class TimedOut(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The result of a wait for a lock whose waiter is missing in the server's queue."""
+    """The result of a wait that has no position in the server's queue any more."""
 
 
 class TooFew(Exception):
@@ -167,7 +167,7 @@ _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:
-    """Return the Conflict that the reply ``raw`` of a script stands for.
+    """Read the reply ``raw`` of a script as a Conflict.
 
     The reply begins with one of the codes of `_lua.codes`.
 
@@ -223,7 +223,7 @@ class Slot(Protocol):
 
 
 class Subscriber(Protocol):
-    """An object that waits for notifications of a server, as drivers and the keeper (background thread) use it."""
+    """The interface of an object that waits for a server's notifications, for drivers and the keeper (background thread)."""
 
     listener_id: str
     """Id of the listener, which is sent to the servers and names the listener in notifications.
@@ -295,7 +295,7 @@ class Frame:
         self.timeout = timeout
         """Seconds after which a missing reply counts as Unknown."""
         self.size = -1
-        """Number of characters of the token that ``before`` and ``after`` are encoded for; -1: they are not encoded yet."""
+        """Length of the tokens for which ``before`` and ``after`` are encoded, in characters; -1: they are not encoded yet."""
         self.before = self.after = b""
         """Bytes of the request before and after the token."""
 
@@ -357,7 +357,7 @@ class AskPlace(Request[Answer[Any]]):
 
 
 class RunOn(Request[Any]):
-    """Request to run an operation with another driver, ``home``: that of another server or set of servers.
+    """Request to run an operation with ``home``, the driver of another server or set of servers.
 
     Raises the errors of the operation.
     """
@@ -412,8 +412,8 @@ class Poll(Request[None]):
         With True, a server is left out if its reply to an earlier call is overdue by ``within`` seconds.
         """
         self.otherwise = otherwise
-        """Function from the index of a server whose call has failed to the call that the keeper then sends to that server;
-        None: no call.
+        """Function that returns a call to undo a failed one. Its argument is the index of the server; its result may be None:
+        no call.
 
         The keeper (background thread) also sends this call if the first one fails after the request has ended.
         """

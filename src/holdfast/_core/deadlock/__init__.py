@@ -1,1 +1,1 @@
-"""Find deadlocks, which are cycles of clients that wait for each other's locks, and end one wait of each."""
+"""Find deadlocks (cycles of clients that wait for each other's locks), and end one wait of each cycle."""

@@ -1,4 +1,4 @@
-"""Find deadlocks: cycles of waiting threads or tasks, each of which holds a lock that another one waits for.
+"""Find deadlocks: cycles of waiting threads or tasks. Each of them holds a lock that another one in the cycle waits for.
 
 Each process writes a record on the server that lists its waits (`_core.deadlock.wait_graph`). Such a record may be out of
 date. So a cycle that was found in the records is checked twice, and it counts as a deadlock only if the locks have the same
@@ -164,9 +164,9 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait of a deadlock that is to be ended: the one that began last, of those that may be ended (``yields``).
+    """Return the wait of a deadlock that is to be ended: the last one to begin, among the waits that may be ended (``yields``).
 
-    Return None if none of them may be ended.
+    Return None if no wait may be ended.
     """
     return max((link for link in cycle if link.yields), default=None)
 
@@ -215,7 +215,7 @@ async def holder(key: str) -> tuple[str, bytes]:
 
 
 async def listens(public: str, key: str) -> bool:
-    """Return True if the process that holds a lock has subscribed to its inbox, so is alive.
+    """Return True if the process that holds a lock is alive, because it is subscribed to its inbox.
 
     A killed process leaves its record.
 

@@ -31,7 +31,7 @@ class DeadlockDetector:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles that the last search found, by thread or task and lock of this process's wait in it.
+        """Cycles that the last search found. The key is this process's wait in the cycle: thread or task, and lock.
 
         If the next search finds a cycle again, its youngest wait is ended.
         """

@@ -1,4 +1,4 @@
-"""Publish the waits of this process that may be part of a deadlock: those of threads and tasks that hold other locks.
+"""Publish the waits of this process that may be part of a deadlock: the waiting thread or task holds other locks.
 
 A wait belongs to a thread or task, not to a process. If one thread of a process holds lock A and another thread waits for lock
 B, that is no part of a deadlock. While nobody waits, nothing is checked or sent. While somebody waits, the waits are checked
@@ -31,7 +31,7 @@ PER_LOOK = 20_000
 
 
 class WaitGraph:
-    """The waits, on one server or in one Cluster, of those threads and tasks of this process that hold other locks there."""
+    """The waits of this process on one server or Cluster, if the waiting thread or task holds other locks there."""
 
     at: float
     untold: bool
@@ -41,7 +41,7 @@ class WaitGraph:
         self.at = float("inf")
         """Monotonic time, in seconds, of the next check of this process's waits; infinity: nobody waits."""
         self.waits: tuple[Wait, ...] = ()
-        """Waits that the last check found, which last long enough to be published."""
+        """Waits that the last check found. They have lasted long enough to be published."""
         self._attempts: dict[Wait, Attempt] = {}
         self.detector: DeadlockDetector | None = None
         self.untold = False
@@ -91,7 +91,7 @@ class WaitGraph:
 
 
 def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
-    """Return the waits, with their attempts, that have lasted for `LONG_WAIT_S` and whose thread or task holds another lock."""
+    """Return waits that have lasted for `LONG_WAIT_S`, with their attempts, if the thread or task holds another lock."""
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # written by the drivers when the wait begins

@@ -1,4 +1,4 @@
-"""Break a lock: revoke it from a holder that a person has seen and named. Or wait until a lock is free.
+"""Break a lock: revoke the lease of a holder that a person has named. Or wait until a lock is free.
 
 The former holder is notified, and loses its lease. If it goes on writing, fence checks reject its writes.
 """
@@ -34,7 +34,7 @@ class Free(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The reply that another client than the named one holds the lock, so that nothing was revoked."""
+    """The reply that the named client does not hold the lock, but another one does. Nothing was revoked."""
 
 
 Outcome = TakenAway | Free | Changed | Conflict

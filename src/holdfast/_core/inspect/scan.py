@@ -107,9 +107,9 @@ class Field:
     """The servers that an inspection asks, and the rule by which keys are grouped into requests."""
 
     places: int
-    """Number of servers of which each has a vote about each lock; 1 for a single server or a Cluster."""
+    """Number of servers that vote about each lock; 1 for a single server or a Cluster."""
     parts: int
-    """Number of servers of which each has some of the keys, and on which a SCAN is run."""
+    """Number of servers on which a SCAN is run. Each of them has some of the keys."""
     timeout: float
     slot_of: Callable[[bytes], int] | None = None
     """Function that returns the Cluster slot of a key, since a script may read keys of one slot only; None outside a
@@ -232,8 +232,8 @@ class Survey:
         self.part, self.cursor = (self.part + 1, 0) if done else (self.part, cursor)
 
     def take(self) -> list[bytes]:
-        """Remove the lock keys of the next page from this survey, and return them; empty: the next step of the SCAN is
-        needed first."""
+        """Remove the next page of lock keys from this survey, and return these keys; empty: first do the next step of the
+        SCAN."""
         some, self._found = self._found[:PAGE], self._found[PAGE:]
         return some
 

@@ -1,4 +1,4 @@
-"""Acquire several locks, all or none of them, in one order that all clients use, so that their waits never form a cycle.
+"""Acquire several locks, all or none. All clients use the same order, so their waits never form a cycle.
 
 The locks are acquired one after the other, in this order. Neighbours in this order that are on one server are acquired with
 one script if all of them are free. At a busy lock, the attempt waits in that lock's queue. Meanwhile it holds all locks that
@@ -36,7 +36,7 @@ class PartLost(Exception):
 
 
 class Blocked(Busy):
-    """The result that the time was up while one of the locks was busy. `part` is this lock."""
+    """The result of a wait that was too short. `part` is the lock that was busy."""
 
     part: Part
 
@@ -190,7 +190,7 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
         answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
-        return 0  # a request for the first lock alone gets the error; or finds that the lost reply had granted the lock
+        return 0  # a request for the first lock alone either gets the error, or finds the lock granted by the lost reply
     if len(answer.value) < 2 * len(parts):
         _settle(attempts, doubts)
         for attempt in attempts:

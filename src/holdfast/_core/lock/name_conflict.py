@@ -16,7 +16,7 @@ NAMES = {
     b"latch": "latch",
     b"barrier": "barrier",
 }
-"""Names of the kinds of objects, by the first word of their data format on the server; the format of a lock has no word."""
+"""Names of the kinds of objects, by the first word of their data on the server. The data of a lock has no such word."""
 
 KINDS_OF: dict[str, tuple[bytes, ...]] = {
     "lock": (b"string", b"none"),
@@ -27,7 +27,7 @@ KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
 """Redis types that the key of each kind of object may have."""
 
 LONGEST = 40
-"""Maximum number of bytes in a format text, such as "semaphore 1"; longer texts are not read."""
+"""Maximum number of bytes in the text that names an object's data format, such as "semaphore 1"; longer texts are not read."""
 
 ADVICE = "use another name or prefix, or delete that key if nobody needs it"
 
@@ -61,7 +61,7 @@ async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, a
     """
     if not found.other_kind:
         return found.why
-    if found.key not in {b"", key}:  # a side key of the lock, whose type does not show what uses the name
+    if found.key not in {b"", key}:  # the type of a lock's side key does not show what uses the name
         return f"{found.why}; {ADVICE}"
     try:
         look = await _look(ask, key, state, timeout)

@@ -1,4 +1,4 @@
-"""The owner of a lease: the object that is notified of its loss, and the weak reference by which the lease knows it."""
+"""The owner of a lease: the object that is notified of the loss of the lease. The lease has a weak reference to its owner."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def is_held_by(held_lease: Held, caller: int, *, inside: bool = False) -> bool:
 
 
 class Reference(weakref.ref[Any]):
-    """A weak reference to the owner of a lease, with the function for the keeper to call when the owner is collected.
+    """A weak reference to the owner of a lease. It has the function that the keeper calls when the owner is garbage-collected.
 
-    The reference is appended to `LeaseKeeper.collected` then, and no Python code runs.
+    At that moment, the reference is only appended to `LeaseKeeper.collected`, and no Python code runs.
     """
 
     __slots__ = ("on_collected",)

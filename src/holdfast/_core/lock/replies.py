@@ -14,7 +14,7 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
-"""Value of `Busy.process` while the server grants nothing because it may have lost data (quarantine).
+"""Value of `Busy.process` during the quarantine of a server, which may have lost data and grants nothing.
 
 No holder is known then.
 """
@@ -70,9 +70,9 @@ class Busy(NamedTuple):
     May be `PAUSED` or `UNKNOWN`.
     """
     lingers: bool
-    """True if the holder may have released the lock and let it linger (kept it for quick reuse).
+    """True if the lock may linger: its holder has released it, and keeps it for quick reuse.
 
-    It then hands it over when asked.
+    The holder then hands the lock over when asked.
     """
 
     @property

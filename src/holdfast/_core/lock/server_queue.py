@@ -6,9 +6,9 @@ that the waiters still wait, and asks whether one of them has got its lock. One 
 A waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
 subscribed again.
 
-A waiter accepts a hand-over message without asking the server only inside the claim window (`CLAIM_WINDOW_S`), for which the
-server keeps the lock for it. The window is counted from the time at which the last request was sent to which the server
-replied "waiting", since the lock cannot have been handed over earlier. A message is ignored if its fence is not higher than
+The claim window (`CLAIM_WINDOW_S`) is the time for which the server keeps the lock for its new holder. Only inside it, a
+waiter accepts a hand-over message without asking the server. The waiter counts the window from its last request with the
+reply "waiting": it sent that request before the lock was handed over. A message is ignored if its fence is not higher than
 the last fence that the waiter has seen.
 """
 
@@ -86,7 +86,7 @@ class Waiting:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """Monotonic time, in seconds, at which the lock of an ended attempt was last handed over to the next client, by token.
+        """By token of an ended attempt: the monotonic time, in seconds, at which its lock was last handed to the next client.
         """
         self.round_at = INFINITY
         """Monotonic time, in seconds, of the next refresh of all waiters."""
@@ -190,7 +190,7 @@ class Waiting:
         if waiter is None:
             attempt = self._departed.get(token)
             if attempt is None or (attempt.token == token and attempt.may_be_on_server):
-                return None  # an attempt of another process; or one that learnt of its grant from a reply
+                return None  # an attempt of another process, or an attempt that has read its grant in a reply
             if now < self._handed_on.get(token, -INFINITY) + REFRESH_EVERY_S:
                 return None  # a copy of the message, or a forged one: its sender could flood the server
             self._handed_on[token] = now
@@ -209,7 +209,7 @@ class Waiting:
     def on_listening(self, now: float, prefix: bytes) -> None:
         """Note that the inbox of this prefix is subscribed, for the first time or again.
 
-        Its waiters may have missed messages, so the server is asked about them at once.
+        Waiters of this prefix may have missed messages, so the server is asked about these waiters at once.
         """
         self._listening.add(prefix)
         self._numbers[prefix] = number = self.subscription(prefix) + 1
@@ -243,7 +243,7 @@ class Waiting:
     def due(self, now: float) -> list[Refresh]:
         """Return the refreshes to send now, and wake the waiters whose time is up.
 
-        All waiters are refreshed once a second, and a single waiter when the lease ends that it waits for.
+        All waiters are refreshed once a second. A single waiter is also refreshed when the holder's lease ends.
         """
         # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
         # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.

@@ -19,7 +19,7 @@ def _read_again(raw: object) -> int:
 
 
 _Alone = tuple[Script[Any], Script[Any]]
-"""Two scripts that do with one key what a script with several keys does.
+"""Two scripts for one key. They replace a script for several keys.
 
 The first is used if the call has not begun, the second if the call may have been carried out in part.
 """

@@ -57,12 +57,12 @@ from holdfast._core.requests import (
 )
 
 LOOK_EVERY_S = 1.0
-"""Average seconds between two rounds of votes of a client that waits and gets no notification, which may be lost."""
+"""Average seconds between two rounds of votes of a waiting client without a notification, because notifications may be lost."""
 
 SPREAD_S = 0.004
-"""Seconds over which clients spread their next round of votes at random after no client got a majority.
+"""After a round in which no client got a majority, each client waits at random for up to so many seconds.
 
-The time doubles each time that this happens again.
+The time doubles after each further round without a majority.
 """
 
 SPREAD_MAX_S = 0.5
@@ -172,7 +172,7 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
 
 
 async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
-    """Raise ConfigMismatch or KeyConflict if so many servers reply with such a problem that no majority is possible."""
+    """Raise ConfigMismatch or KeyConflict if servers reply with such a problem, and the others cannot form a majority."""
     vote_round.check()
     found = vote_round.conflict()
     if found is None:
@@ -246,7 +246,7 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
     try:
         vote_round = await _vote(asking, started, more)
     finally:
-        # A late copy of the request could acquire again, over another connection, what was released meanwhile. A server that
+        # After a release, a late copy of the request could acquire the lock again over another connection. A server that
         # refused before may have granted now.
         quorum_lease.doubtful |= {
             n for n, mode in enumerate(asking.voted) if mode == "bury" or (mode and n not in quorum_lease.node_leases)
@@ -314,7 +314,7 @@ def _jitter(attempt: QuorumAttempt) -> float:
 
 
 def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int) -> float:
-    """Return the seconds to wait, for a notification that the lock is free, before the next round of votes.
+    """Return the seconds to wait before the next round of votes, unless a notification says earlier that the lock is free.
 
     ``splits``: number of rounds in a row in which no client had a majority. The time is then random, so that the clients do
     not all ask again at the same moment.
@@ -337,7 +337,7 @@ def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters:
     if len(waits) < missing:
         return pause
     told = float(waits[missing - 1]) + SPREAD_S * _jitter(attempt)
-    # A silent server may come back at any time; if not asked, it does not know since when this attempt waits.
+    # A silent server may come back at any time. It has to be asked, to know since when this attempt waits.
     return told if voters + len(waits) == len(attempt.server_set.names) else min(told, pause)
 
 
@@ -383,8 +383,8 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
 async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
     """Release the lock on all servers. Return True once a majority confirms that it was held, False if it was lost before.
 
-    To servers that do not reply, the keeper (background thread) sends the release again until their votes expire. Raises
-    TooFew if the replies do not show whether the lock was still held.
+    If a server does not reply, the keeper (background thread) repeats the release until the vote of that server expires.
+    Raises TooFew if the replies do not show whether the lock was still held.
     """
     server_set, servers = attempt.server_set, quorum_lease.servers()
     yes_count = YesCount(len(servers), server_set.majority)

@@ -83,7 +83,7 @@ class QuorumLease(HeldLease):
 
     @property
     def deadline(self) -> float:
-        """Monotonic time, in seconds, at which fewer than a majority of the votes are valid; -infinity: that is so already."""
+        """Monotonic time, in seconds, at which the valid votes are no longer a majority; -infinity: they are none now."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
@@ -140,9 +140,9 @@ class QuorumLease(HeldLease):
         return self.node_leases.keys() | self.doubtful | self.listening_on
 
     def lost_majority(self) -> bool:
-        """Mark the lease as lost if fewer than a majority of the votes are valid.
+        """Mark the lease as lost if the valid votes are not a majority.
 
-        Return True only for the caller that has marked it, which notifies the owner.
+        Return True only for the caller that has marked the lease. This caller notifies the owner.
         """
         if sum(node_lease.counts for node_lease in self.node_leases.values()) >= self.majority:
             return False

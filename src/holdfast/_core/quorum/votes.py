@@ -31,8 +31,8 @@ class ServerSet(NamedTuple):
     longest: float
     """Longest lease (``max_ttl``), in seconds. A server that may have lost its votes casts no vote for that long."""
     marker: bytes = marker_key(PREFIX)
-    """Key of the hash in which each server stores its run id; if the hash is missing or has another run id, votes may be
-    lost."""
+    """Key of the hash in which each server stores its run id. If the hash is missing or has another run id, the server may have
+    lost votes."""
 
     @property
     def majority(self) -> int:
@@ -95,7 +95,7 @@ class QuorumAttempt(Attempt):
         self.since = since
         """Monotonic time, in seconds, at which the wait began; 0: the time at which `take` was called is used."""
         self.voted: list[str] = []
-        """For each server, the mode with which `_lua/quorum/release_vote.lua` undoes its last vote; empty: there is nothing
+        """For each server, how `_lua/quorum/release_vote.lua` has to undo the last vote (its mode); empty: there is nothing
         to undo."""
         self.seen = 0
         """Highest fence in any server's reply so far."""
@@ -264,7 +264,7 @@ class AllAnswered:
 
 
 class RenewalCount(YesCount):
-    """A counter of the servers that still hold a lease after a renewal, be it renewed by this request or by a later one."""
+    """A counter of the servers that still hold a lease after a renewal. A later renewal counts like this one."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)
@@ -313,13 +313,13 @@ class VoteRound(YesCount):
         return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.server_set.names)}
 
     def remaining(self) -> float | None:
-        """Return the seconds until the present lock expires on so many servers that a majority is free; None if unknown."""
+        """Return the seconds until the lock is free on a majority of the servers, because the lease expires; None if unknown."""
         held = [reply.remaining for reply in self.replies(HeldElsewhere)]
         left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None
 
     def holder(self) -> tuple[str, int]:
-        """Return the hash of the token that most servers vote for, other than this client's, and the number of these servers.
+        """Return the hash of the other client's token that most servers vote for, and the number of these servers.
 
         Return "" and 0 if there is no such token.
         """
@@ -335,7 +335,7 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """Return a Conflict that so many servers report that no majority is possible, with the index of the first of them.
+        """Return a Conflict, and the index of the first server that reports it, if too many servers do so for a majority.
 
         Return None if a majority is possible.
         """

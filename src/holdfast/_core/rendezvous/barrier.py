@@ -65,7 +65,7 @@ class BarrierSpec:
 
 
 class Broken(Exception):
-    """Raised if the barrier is broken, or was broken while this participant waited. ``why``: the reason in one word."""
+    """Raised if the barrier is broken, or is broken during the wait. ``why``: the reason in one word."""
 
     def __init__(self, why: str, process: str) -> None:
         super().__init__(why)
@@ -154,7 +154,7 @@ class Participant(Listener):
         """True if the server may have an entry of this participant."""
         self.duty: Duty | None = None
         self.seen = 0
-        """Server time, in microseconds, of the server's last reply that this participant has to wait."""
+        """Server time, in microseconds, of the last reply "wait" to this participant."""
 
     @property
     def needs_record(self) -> bool:
@@ -308,7 +308,7 @@ def _outcome(me: Participant, said: Said) -> int:
     if isinstance(said, _Passed):
         return said.number
     assert isinstance(said, _Over)
-    # "left": this participant had no place yet, because the action of the round before was still running.
+    # "left": this participant had no place yet, because the action of the last round was still running.
     raise Broken("timeout", _process(me)) if said.why == "left" else Broken(said.why, said.process)
 
 

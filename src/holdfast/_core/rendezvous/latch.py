@@ -49,7 +49,7 @@ OUTAGE_BUDGET_S = 30.0
 """Seconds for which a waiter sends its request again and again while the server does not reply."""
 
 FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrier"}
-"""Name of the class for each format text with which an object's data on the server begins."""
+"""Name of the class for each data format. An object's data on the server begin with the name of the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class LatchWaiter(CoalescedWaiter):
 
 
 def conflict(raw: object) -> Conflict | CountMismatch:
-    """Return the conflict that the reply ``raw`` of a latch's or barrier's script stands for.
+    """Read the reply ``raw`` of a latch's or barrier's script as a conflict.
 
     The key holds other data, or the latch or barrier was created with another count.
     """

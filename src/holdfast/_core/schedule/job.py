@@ -38,7 +38,7 @@ class Options:
     If the process of a run crashes, the next run begins only when this lease has expired.
     """
     min_runtime: float = 0.0
-    """Minimum seconds from the start of a run to that of the next one: a run that ends earlier is treated as still going on."""
+    """Minimum seconds from the start of a run to the start of the next one. A run that ends earlier still counts as running."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """Treatment of a tick (scheduled time) that is due while the job runs.
 
@@ -158,7 +158,7 @@ class Answered(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The server's reply that a job has another definition now, which another process has declared."""
+    """The server's reply that another process has changed the definition of a job."""
 
     revision: int
     definition: bytes
@@ -237,8 +237,8 @@ class Served:
 
 
 Declared = Registered | Changed | UnknownJob | Unusable
-"""The server's reply about one job of a registration. `Changed` and `UnknownJob`: the registration was carried out before, when
-its reply got lost, and the job was changed or removed since."""
+"""The server's reply about one job of a registration. `Changed` and `UnknownJob`: the registration was carried out before, but
+the reply got lost. Since then, the job was changed or removed."""
 
 
 def _refusal(raw: list[object]) -> Unusable:

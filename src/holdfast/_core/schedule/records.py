@@ -60,7 +60,7 @@ class ServedJob:
 
 @dataclass(eq=False)
 class ActiveRun:
-    """A run of a job in this process. It may have ended already, if the server does not know that yet."""
+    """A run of a job in this process. If it has ended, the server does not know that yet."""
 
     job: ServedJob
     slot: int

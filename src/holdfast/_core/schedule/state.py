@@ -52,10 +52,10 @@ VALID_S = 60.0
 """Seconds after which the server refuses a request that was sent, but has arrived late."""
 
 LOOK_AGAIN_S = 86400.0
-"""Seconds between two registrations of all jobs, without which unused keys on the server would expire."""
+"""Seconds between two registrations of all jobs. Registrations keep unused keys on the server from expiring."""
 
 ABANDON_AFTER_S = 10.0
-"""Seconds after ``max_runtime`` for which a run is given time to end. Then its process no longer waits for it."""
+"""Seconds that a run has after ``max_runtime`` to end. After that, the process no longer waits for the run."""
 
 BATCH = 50
 """Maximum number of jobs in one request, so that one script does not block the server for long."""
@@ -107,7 +107,7 @@ class ScheduleState:
         """True: do not serve a job if another process serves other code under the name of the job."""
         self.listener = Listener()
         self.runs: dict[str, ActiveRun] = {}
-        """Runs in this process that the server does not know to have ended, by token."""
+        """Runs in this process, by token. A run stays here until the server has recorded its end."""
         self.todo: list[Todo] = []
         self.stopping = False
         self.stop_at = INFINITY
@@ -429,7 +429,7 @@ class ScheduleState:
             self.todo.append(Start(run))
 
     def _look_later(self, item: JobReport, said: Answered, now: float) -> None:
-        """Plan when to ask again about a job of which a run waits to begin, but cannot begin in this process now."""
+        """Plan when to ask again about a job. A run of the job waits to begin, but cannot begin in this process now."""
         job = item.job
         if said.queued and said.left < 0:
             if not item.token:  # otherwise the job is paused

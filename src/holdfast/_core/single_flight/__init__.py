@@ -1,1 +1,1 @@
-"""Single flight: of many callers that want a missing value, one loads it, and the others wait for its result."""
+"""Single flight: many callers want a missing value; one of them loads it, and the others wait for the result."""

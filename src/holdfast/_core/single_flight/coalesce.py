@@ -4,8 +4,8 @@ So a thousand waiting tasks cost the server one subscription and one request. Th
 callers that waited when it sent the request. A caller that joins later does not get this reply, because the value may have
 been invalidated between the request and the caller's start.
 
-If a load in this process fails, its error is shared with the callers that waited during the load, unless something was
-invalidated since the load began. The server is asked whether that is so. Meanwhile these callers are held back
+If a load in this process fails, the callers that waited during the load get its error, unless something was invalidated
+since the load began. The server is asked about invalidations. Meanwhile these callers are held back
 (`Coalescer.hold_back`): they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again
 at once and fail again.
 """
@@ -35,7 +35,7 @@ class CoalescedWaiter(Listener):
         self.leads = False
         """True if this caller is the leader of its group, which asks the server for all of them."""
         self.found: Any = None
-        """Result that another caller has shared with this one: a value, a WireError, or a `Failed` load; None: no result
+        """Result that this caller got from another caller: a value, a WireError, or a `Failed` load; None: no result
         yet."""
         self.held = False
         """True while this caller must not ask the server, because it may get the error of a load that has just failed."""
@@ -102,7 +102,7 @@ class Coalescer:
     def settle(self, held: list[CoalescedWaiter], failed: Failed | None) -> None:
         """Let callers that were held back go on.
 
-        ``failed``: error that those of them get that still wait; None: no error, so they ask the server themselves.
+        ``failed``: error for the callers that still wait; None: no error, so they ask the server themselves.
         """
         with self._mutex:
             here = {id(self._leader), *map(id, self._members)}
@@ -116,7 +116,7 @@ class Coalescer:
                     self._drop(member)
 
     def tell(self, members: tuple[CoalescedWaiter, ...], found: Any) -> None:
-        """Pass a result to those of the given callers that still wait, and wake them."""
+        """Pass a result to the given callers that still wait, and wake them."""
         with self._mutex:
             told = {id(member) for member in members}
             for member in [*self._members]:  # a signal handler or a finaliser may change the list meanwhile

@@ -26,7 +26,7 @@ It is stored even if the server's memory is full.
 """
 
 MAX_TAGS = 4000
-"""Maximum size, in bytes, of all tags of one value. They are in the value's first line, of which scripts read 4,096 bytes."""
+"""Maximum size, in bytes, of all tags of one value. They are in the value's first line; scripts read its first 4,096 bytes."""
 
 LARGE = 1024 * 1024
 """Size, in bytes, of an argument that every server accepts. A server may close the connection after a larger one.
@@ -215,7 +215,7 @@ def _read_get_or_lease(raw: object) -> Seen | Conflict:
 
 
 def _read_store(raw: object) -> int | Conflict:
-    """Return the fence under which the value was stored; 0 if it was not stored, because the load was revoked or invalidated.
+    """Return the fence of the stored value; 0 if the value was not stored, because the load was revoked or invalidated.
 
     Return Conflict if a key holds other data.
     """

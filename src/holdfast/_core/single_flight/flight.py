@@ -93,7 +93,7 @@ RETRY_AFTER_S = 0.01
 """Seconds before a request without a reply is sent again."""
 
 LEADER_LAG_S = 1.0
-"""Seconds after the leader (the caller that asks the server for all callers of its process) at which the others ask.
+"""Seconds that the other callers of a process wait longer than the leader, which asks the server for all of them.
 
 They ask only if the leader has not shared a result with them.
 """
@@ -126,7 +126,7 @@ class LoadLease(HeldLease):
 
     def __init__(self, entry: EntrySpec, grant: Grant) -> None:
         super().__init__(grant)
-        self.fence = 0  # another load of the key may begin while this one's result is on its way
+        self.fence = 0  # while the result of this load is on its way, another load of the key may begin
         self.entry = entry
 
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
@@ -180,7 +180,7 @@ async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt 
     """Send a request again and again until the server replies, or `EntrySpec.outage_budget` seconds after ``began`` have
     passed.
 
-    The request may be carried out twice without harm. If there is no connection, the error is raised at once. ``attempt``:
+    Carrying out the request twice is harmless. If there is no connection, the error is raised at once. ``attempt``:
     attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError if the server does
     not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
     """
