@@ -10,7 +10,7 @@ import sys
 from importlib.resources import files
 
 SCRIPTS = {"bash": "holdfast.bash", "zsh": "_holdfast", "fish": "holdfast.fish"}
-"""For each shell: the file with its script, in the folder ``share``. The wheel also installs it where the shell looks."""
+"""The file with the script of each shell, in the folder ``share``. The wheel also installs it where the shell looks for it."""
 
 _EPILOG = """\
 A shell finds the script by itself if holdfast is installed for the system. For

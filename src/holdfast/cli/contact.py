@@ -1,7 +1,7 @@
 """Retries of a subcommand that waits for a lock, if the server does not answer in time.
 
-On an overloaded machine, a running server may look as if it were down, because its answers come late; so the subcommand tries
-again. It does not try again after a refused connection, a wrong password or an unknown host.
+The answers of a running server may come late on an overloaded machine, so the subcommand tries again. It does not try again
+after a refused connection, a wrong password or an unknown host.
 """
 
 from __future__ import annotations

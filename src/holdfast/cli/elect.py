@@ -38,7 +38,7 @@ _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "max_runtime": math.inf,
     "label": None,
 }
-"""Values of options that ``holdfast elect`` does not have, but that `run.carry_out`, which it calls, reads."""
+"""Values of options that `run.carry_out` reads. ``holdfast elect`` calls that function, but does not have these options."""
 
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\

@@ -14,7 +14,7 @@ EVERY = {
 """Codes that mean the same in every subcommand. A subcommand that cannot end with 69 is in `WITHOUT_69`."""
 
 WITHOUT_69 = {"doctor", "nodes", "completion"}
-"""Subcommands that contact no server, or for which a server that does not answer is a result like others."""
+"""Subcommands that contact no server, or that report a server without an answer as an ordinary result."""
 
 OF = {
     "run": {

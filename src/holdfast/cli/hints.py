@@ -59,7 +59,7 @@ OPTIONS = {
     "acl": {"--version": "--server-version"},
     "bench": {"--json-file": "--output", "--out": "--output"},
 }
-"""For options of other programs (flock, timeout, redis-cli, kubectl): what a subcommand has instead."""
+"""The equivalents, by subcommand, of options of other programs (flock, timeout, redis-cli, kubectl)."""
 
 SUBCOMMANDS = {
     "lock": "run or acquire",
@@ -92,7 +92,7 @@ SUBCOMMANDS = {
     "version": "--version",
     "benchmark": "bench",
 }
-"""For words of other programs: the subcommand that does the same."""
+"""The subcommand that does the same as a word of another program."""
 
 
 def for_option(option: str, subcommand: str, known: Iterable[str]) -> str:

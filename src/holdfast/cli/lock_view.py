@@ -17,7 +17,7 @@ COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 
 
 def add_options(parser: argparse.ArgumentParser, *, key: bool = True, verbose: str = "") -> None:
-    """Declare the options that `inspector` reads, and those about the output.
+    """Declare the options about the servers, which `inspector` reads, and those about the output.
 
     ``key``: True: also --key, for a subcommand about one lock. ``verbose``: help text of --verbose; empty: there is none.
     """
@@ -54,7 +54,7 @@ def row(lock: LockInfo) -> tuple[str, ...]:
 
 
 def who(lock: LockInfo) -> str:
-    """Return a short text that names a lock's holder (and counts the holders, if several are possible); ``-`` if none."""
+    """Return a short text that names a lock's holder, and counts the holders if several are possible. Return ``-`` if none."""
     if not lock.holders:
         return "-"
     text = str(lock.holder)

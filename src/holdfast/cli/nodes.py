@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
 def _declare(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast import declare_new
 
-    # A single server is one whose locks have a quarantine.
+    # If there is only one server, its locks have a quarantine.
     results = declare_new(urls[0] if len(urls) == 1 else urls, max_ttl=args.max_ttl, force=args.force, prefix=args.prefix)
     if args.json:
         print(json.dumps({output.clean(name): output.clean(text) for name, text in results.items()}))

@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         return self.prog.partition(" ")[2]
 
     def format_usage(self) -> str:
-        """Return the usage line, which names the words and says ``[options]`` for all options."""
+        """Return the usage line: the names of the positional arguments, and ``[options]`` for all options."""
         self._set_usage()
         return super().format_usage()
 
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         return arguments, None
 
     def _words(self, arguments: list[str]) -> Iterator[int]:
-        """Yield the index of each argument that is neither an option nor the value of one, up to ``--``, which is the last."""
+        """Yield the index of each argument that is neither an option nor the value of one. The index of ``--`` is the last."""
         at = 0
         while at < len(arguments):
             word = arguments[at]

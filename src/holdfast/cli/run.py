@@ -148,8 +148,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
-    """Check the options, start the guardian process, run the command, and return the exit code. ``kind``: the class whose
-    object runs the command."""
+    """Check the options, start the guardian process, run the command, and return the exit code. ``kind``: class of the
+    object that runs the command."""
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
@@ -158,7 +158,7 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
     if not _are_free(needed):
         output.say(f"{args.name}: cannot run the command: fewer than {needed} file descriptors are free; raise `ulimit -n`")
         return output.EX_OSERR
-    atexit.register(_die)  # registered first, so that it is called last
+    atexit.register(_die)  # registered first, so that this function is called last
     try:
         guard = launch(argv, env)
     except OSError as error:
@@ -211,7 +211,8 @@ def _command(args: argparse.Namespace) -> list[str]:
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
         name = os.path.basename(argv[0])[:200]  # noqa: PTH119 (pathlib imports slowly)
-        # The label must be short and printable: readers refuse a record with any other label, and `elect` does not check it.
+        # The label must be short and printable, because readers refuse a record with any other label. `elect` does not check
+        # its label.
         args.label = "".join(char if char.isprintable() else "?" for char in name)
     return argv
 

@@ -47,8 +47,8 @@ def add_urls(parser: argparse.ArgumentParser, what: str) -> argparse._MutuallyEx
 
 
 def add_loudness(parser: argparse.ArgumentParser, verbose: str = "", quiet: str = "print answers and errors only") -> None:
-    """Declare -q and, if there is a text for it, -v. Without -q, a subcommand also prints which server it has chosen, and
-    warnings about passwords."""
+    """Declare the option -q, and also -v if there is a help text for it. Without -q, a subcommand prints the server that it
+    has chosen, and warnings about passwords."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("-q", "--quiet", action="store_true", help=quiet)
     if verbose:
@@ -186,7 +186,7 @@ def _way(path: str) -> Iterator[str]:
             continue
         yield step
         links += 1
-        if links > LINKS:  # the kernel has just followed the path, so another process is changing it
+        if links > LINKS:  # the kernel has just followed this path without error, so another process is changing it
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         place = "/" if target.startswith("/") else place
         left += target.split("/")[::-1]

@@ -228,7 +228,7 @@ class Supervisor:
 
     def run(self) -> Result:
         """Start the command, and return its outcome when all processes of its group have ended."""
-        signal.signal(signal.SIGTSTP, program.noted)  # before the start: otherwise Ctrl-Z stops us and not the command
+        signal.signal(signal.SIGTSTP, program.noted)  # before the start: otherwise Ctrl-Z would stop only this process
         self._start()
         if not self.over:
             self._watch()
@@ -382,7 +382,7 @@ class Supervisor:
             if self.started:
                 self._lost(now)
         elif self.started and self.guard.asked < math.inf:
-            pass  # a guardian that does not answer may be stopped: only the deadline that it knows counts
+            pass  # a guardian that does not answer may be stopped, so only the last deadline that it knows counts
         elif remaining > 0 and self.terms.on_lost != "warn" and now + remaining > self.confirmed + 0.005:
             self.confirmed = now + remaining
             self.kill_at = self.confirmed - self.terms.margin
@@ -414,7 +414,7 @@ class Supervisor:
 
     def _second_line(self) -> float:
         """Return the monotonic time, in seconds, at which this process kills the command if the guardian does not answer."""
-        if not self.pid:  # a late guardian starts no command, and the lock is acquired again: nothing has to be ended
+        if not self.pid:  # a guardian that is late starts no command, and the lock is acquired again: nothing has to be ended
             return self.guard.asked + 3 * self.terms.ttl
         return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
 

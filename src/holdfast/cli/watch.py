@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast._api.inspect import LockInfo
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
-"""Escape sequences (xterm) that enter the alternate screen, with no cursor and no line wrapping, and that leave it."""
+"""Two escape sequences (xterm). The first enters the alternate screen, without cursor and line wrapping; the second leaves
+it."""
 
 HOME, REST, LINE_END = "\x1b[H", "\x1b[J", "\x1b[K"
 

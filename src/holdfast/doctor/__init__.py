@@ -6,7 +6,7 @@ not a problem.
 
 targets   the servers to check, and names of locks that can be tried there
 probe     the commands sent to a server, and the trial of a lock (`facts` has the replies)
-rules     from facts to findings, without any request
+rules     derive the findings from the facts, without any request
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from holdfast._core.lock.spec import answer_within
 from holdfast.doctor.facts import Facts, Finding, Level, Terms
 
 SKEW = 0.5
-"""Seconds of difference between clocks that are worth a finding."""
+"""A difference between clocks of more than this number of seconds is a finding."""
 
 HINT = 2.0
 """Seconds by which a `Redlock` fence, which is a time, may be ahead of a server's clock; as in `_lua/quorum/vote.lua`."""
@@ -46,8 +46,8 @@ def _unreachable(facts: Facts) -> Finding:
 
 
 def flavour(facts: Facts) -> str:
-    """Return the name and version of the server. ``redis_version`` alone does not suffice: compatible servers also
-    have it."""
+    """Return the name and version of the server. The field ``redis_version`` alone does not suffice, because compatible
+    servers have it, too."""
     info = facts.info or {}
     for key, value in info.items():
         if key.endswith("_version") and key.removesuffix("_version") in {"valkey", "dragonfly", "redict", "kvrocks", "garnet"}:

@@ -243,7 +243,7 @@ class _AioNew(_BaseNew):
 
     async def take(self, wait: float | None) -> Any:
         lease = await self.lock(wait).__aenter__()
-        core_of(lease).body_task = None  # A loss does not cancel the task: the other half could not do that.
+        core_of(lease).body_task = None  # A loss does not cancel the task: a loss of the old lock could not do that.
         return lease
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The methods of the locks of this package, and their flows. `_timestamp` and `_migrating` have the locks."""
+"""The methods, and their flows, that the locks of this package share. The locks are in `_timestamp` and `_migrating`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Taken(Generic[L]):
 
 
 class Detachable(NamedTuple):
-    """The method of a lock that `django.hold` and `sqlalchemy.hold` call; for other locks it is a field of `Member`."""
+    """The method of a lock that `django.hold` and `sqlalchemy.hold` call. Other locks have it as a field of `Member`."""
 
     detach: Callable[[object], None]
 
@@ -131,7 +131,7 @@ class BaseLock(Steps, Generic[L]):
         taken = self._entered.innermost(owner)
         self._entered.remove(taken)
         again = self._current
-        # If the lock was released and acquired again inside the body, as a Condition does, the newer lease is released.
+        # The body may have released the lock and acquired it again, as a Condition does. Then the newer lease is released.
         newer = taken.is_over() and again is not None and not again.is_over() and again.owner == taken.owner
         return again.lease if newer and again is not None else taken.lease
 

@@ -28,7 +28,8 @@ _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
 """Seconds between the guardian's last answer and the next ping, and two limits, in seconds, for the answer to a ping.
 
-A guardian that has missed a deadline must answer within `_PATIENCE`, any other within `_SILENCE`; else it is killed."""
+A guardian that has missed a deadline must answer within `_PATIENCE`. Any other must answer within `_SILENCE`. A guardian that
+does not answer in time is killed."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
 """Table that replaces control characters by "?", since a terminal might obey them when it shows the history."""
@@ -121,7 +122,7 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""For each kind of report by the guardian process, two messages: about one process, and about all that are not named."""
+"""Two messages for each kind of report by the guardian process: about one process, and about all processes not named."""
 
 
 def _signal_name(number: int) -> str:
@@ -191,12 +192,12 @@ class _Execution:
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
-        """After each renewal of the lease, send the guardian process the new deadline, before which it must end the command."""
+        """If the lease was renewed, send the new deadline to the guardian process. It must end the command by then."""
         if self.run.lease is None:
             return
         now = program.clock()  # read before remaining(): the time in between then makes the deadline early, not late
         left = self.run.lease.remaining()
-        # A guardian without a sign of life may be stopped. Then the last deadline that it knows is what counts.
+        # A guardian that does not answer may be stopped. Then only the last deadline that it knows counts.
         if self.guard.asked == math.inf and now + left > self.confirmed + 0.005:
             self.confirmed = now + left
             self.kill_at = self.confirmed - program.kill_margin(left)

@@ -89,8 +89,8 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
 
 
 def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:
-    """Return the timetable and options from a job's definition. If it cannot be read, return those that this process has
-    declared for the job."""
+    """Return the timetable and options from a job's definition. If the definition cannot be read, return the timetable and
+    options that this process has declared for the job."""
     try:
         return parse(definition)
     except ConfigError:

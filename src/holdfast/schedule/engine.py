@@ -32,9 +32,9 @@ TEXT = 500
 
 class Launch(Protocol):
     def __call__(self, active_run: ActiveRun, run: Run, /) -> Callable[[], object]:
-        """Begin a run in its own thread or task, and return a function that ends it, for example by cancelling the task.
+        """Begin a run in its own thread or task, and return a function that ends the run, for example by cancelling the task.
 
-        The engine calls that function after it has set `Run.cancelled`.
+        The engine first sets `Run.cancelled`, and then calls that function.
         """
 
 

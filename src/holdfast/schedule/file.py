@@ -179,8 +179,7 @@ def _what(table: _Table) -> Command | Callable[..., Any]:
 
 
 def imported(target: str) -> Any:
-    """Import and return the object that ``target``, a text ``package.module:name``, names. The current directory is searched
-    last.
+    """Import and return the object named by ``target``, a text ``package.module:name``. The current directory is searched last.
 
     Raises ConfigError if there is no such module or name. Errors that the module itself raises are passed on.
     """
@@ -189,7 +188,7 @@ def imported(target: str) -> Any:
         raise ConfigError(f"{target!r}: write it as module:name", parameter="target")
     here = os.getcwd()  # noqa: PTH109
     if here not in sys.path:
-        sys.path.append(here)  # last: a file there must not replace a module that this or another library imports
+        sys.path.append(here)  # searched last: a file there must not replace a module that this or another library imports
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

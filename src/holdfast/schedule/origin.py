@@ -17,7 +17,8 @@ from typing import Any
 from holdfast.schedule.command import Command
 
 RUNS = "_holdfast_runs"
-"""Attribute of a function that wraps a job's function: the wrapped function or `Command`, whose origin counts."""
+"""Attribute of a function that wraps another one: the wrapped function or `Command`. The origin of a job is that of the
+latter."""
 
 LONGEST = 200
 """Maximum length of an origin, in characters."""

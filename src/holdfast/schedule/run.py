@@ -88,8 +88,8 @@ class Run:
     fence: int
     """Fence of the run, greater than that of all earlier runs of the job: send it with every write of the job."""
     lease: RunLease | Any = field(default=None, repr=False)
-    """Lease of the run: ``check()`` raises LeaseLost if it is lost, ``lost`` is an Event that is set then, ``remaining()``
-    returns the seconds until it ends."""
+    """Lease of the run. If it is lost, ``check()`` raises LeaseLost, and the Event ``lost`` is set. ``remaining()`` returns the
+    seconds until the lease ends."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     """Event that is set when the run must end: because its lease is lost, ``max_runtime`` has passed, a person cancelled it, or
     the process stops.

@@ -127,7 +127,7 @@ class JobStatus:
     last: Record | None
     options: Options
     origin: str = ""
-    """The job's function, as ``module:name``, or its command, as declared by the process that declared the job last."""
+    """The job's function, as ``module:name``, or its command. It is from the process that declared the job last."""
     served: bool = True
     """True if a process serves the job now. If none does, `next` may be in the past."""
 
@@ -254,7 +254,7 @@ class BaseSchedule(Steps, Generic[Client]):
         if not isinstance(when, Cron | Every):
             first = following(when, 0)
             if first is not None:
-                following(when, first)  # refuses a timetable that stands still before it is served
+                following(when, first)  # raises an error now, not when the schedule is served, if the timetable stands still
         self._jobs[named] = job = Job(named, function, when, checked(named, options))
         return job
 
@@ -296,7 +296,7 @@ class BaseSchedule(Steps, Generic[Client]):
     # Flows
 
     async def _start(self) -> None:
-        # A mutex that is busy must not be waited for: a signal handler may have interrupted the very thread that holds it.
+        # Do not wait for a busy mutex: this may be a signal handler that has interrupted the very thread that holds it.
         if not self._mutex.acquire(blocking=False):
             raise RuntimeError(f"schedule {self.name!r} is being started by this process already")
         try:

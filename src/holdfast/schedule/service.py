@@ -1,4 +1,4 @@
-"""Serve a schedule from start to stop: in a thread, or in asyncio in a task."""
+"""Serve a schedule from its start to its stop, in a thread (sync API) or in a task (asyncio API)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class BaseService(Steps):
 
     @property
     def here(self) -> bool:
-        """True in the process that serves the schedule, in asyncio in its event loop; False in a child forked from it."""
+        """True in the process (with asyncio, the event loop) that serves the schedule; False in a child forked from this
+        process."""
         return self.process is current()
 
     async def begin(self) -> None:
@@ -53,7 +54,7 @@ class BaseService(Steps):
         self._go()
 
     def stop(self, wait: float) -> None:
-        """Start no more runs. The present ones have ``wait`` seconds to end."""
+        """Start no more runs. The runs that have begun may go on for ``wait`` seconds."""
         self._state.stop(wait)
 
     async def ended(self, seconds: float) -> bool:

@@ -96,7 +96,8 @@ class Timetable:
 
     def _delayed(self, tick: float, following: float) -> float:
         drawn = int.from_bytes(hashlib.blake2b(f"{self.salt}\0{tick:.6f}".encode(), digest_size=6).digest())
-        # Whole milliseconds, rounded down, keep the tick before the following one, and are the same number on every machine.
+        # The delay is rounded down to whole milliseconds. So every machine has the same number, and the tick stays before the
+        # following tick.
         return tick + math.floor(drawn / 2**48 * min(self.jitter, following - tick) * 1000) / 1000
 
     def __eq__(self, other: object) -> bool:
@@ -181,7 +182,7 @@ class Cron(Timetable):
         while True:
             due = next(self._due(shown), None)
             tick = math.inf if due is None else t + (due - shown).total_seconds()
-            # Even far ahead: a change on the day before may set the clock back to what is due.
+            # This applies even to a time far ahead: a change on the day before may set the clock back to a due time.
             changed = next((end for end in (min(tick, since + _DAY), tick) if self._offset(end) != self._offset(since)), None)
             if changed is None:
                 return tick
@@ -223,7 +224,7 @@ class Cron(Timetable):
 
 
 def from_text(text: str) -> Timetable:
-    """Return the timetable that `Timetable.text` wrote, perhaps in another release. Raises ConfigError."""
+    """Return the timetable from the text that `Timetable.text` returned, perhaps in another release. Raises ConfigError."""
     try:
         facts = control_records.table(text)
         options = {name: facts[name] for name in ("jitter", "salt") if name in facts}

@@ -39,7 +39,7 @@ class Actor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, "HOLDFAST_URL": url},  # not an argument, because every user can see those
+            env={**os.environ, "HOLDFAST_URL": url},  # not passed as an argument, because every user can see arguments
         )
         self.pid = self._process.pid
 
@@ -116,7 +116,7 @@ class Stage:
         from holdfast import close
 
         close()
-        with contextlib.suppress(redis.RedisError):  # if the server is gone: all keys expire by themselves
+        with contextlib.suppress(redis.RedisError):  # if the server is gone, all keys expire by themselves
             self.client.delete(*self._keys)
         self.client.close()
 

@@ -71,7 +71,7 @@ class Memory:
         """Path of the server's unix socket."""
         self.url = f"unix://{self.socket}"
         self._serving = Serving(Path(self.socket))
-        # Bound to the server thread, not to this object: a lock on this server may outlive this object.
+        # The function refers to the server thread, not to this object, because a lock on this server may outlive this object.
         self._remove = weakref.finalize(self._serving, _remove, directory, os.getpid())
 
     def __repr__(self) -> str:

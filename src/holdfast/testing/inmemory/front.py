@@ -33,7 +33,7 @@ class Double(bytes):
 
 
 class NullArray:
-    """The reply "no array" (``*-1``). RESP2 has another encoding for "no string"."""
+    """The reply "no array", in RESP2 ``*-1``. It differs from the reply "no string"."""
 
 
 def encode(reply: Any, protocol: int) -> bytes:  # noqa: PLR0911 - a table of types
@@ -139,7 +139,7 @@ class Session:
             yield request
 
     def handle(self, request: list[bytes]) -> list[Any]:
-        """Handle one command, and return its replies: a list of one, or of one per channel for SUBSCRIBE and UNSUBSCRIBE."""
+        """Handle one command, and return a list of its replies: one reply, or for SUBSCRIBE and UNSUBSCRIBE one per channel."""
         name, args = request[0].upper(), request[1:]
         if self.channels and self.protocol == 2 and name not in _SUBSCRIBED:
             return [

@@ -50,7 +50,7 @@ def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> 
 
     try:
         while (idle := _in_its_thread(keeper, look)) is None:
-            time.sleep(0.0002)  # let the answers arrive that the keeper awaits
+            time.sleep(0.0002)  # let the keeper get the answers that it waits for
     except _Ended:
         then()
         return True

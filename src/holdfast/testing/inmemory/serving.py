@@ -289,5 +289,5 @@ def _let_go() -> None:
         serving.let_go()
 
 
-# A fork waits for the end of a running command; otherwise the Lua lock in the child would never be released.
+# A fork waits for the end of a running command; otherwise the child would have a Lua lock that is never released.
 os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_let_go)

@@ -43,9 +43,9 @@ class Clock:
             end = local.clock() + _checked(seconds)
             patience = inside.LIMIT
             while (now := local.clock()) < end:
-                # Step to the time at which the keeper wakes, but at least by 1 ms, as real time advances meanwhile, too.
+                # Step to the time at which the keeper wakes. Step by at least 1 ms, because real time advances meanwhile, too.
                 if not self._step(min(end - now, STEP, max(inside.next_at() - now, 0.001)), patience):
-                    patience = 0.01  # wait for a server that does not answer only once
+                    patience = 0.01  # wait only once for a server that does not answer
 
     def reset(self) -> None:
         """Set the clock back to real time.

@@ -1,5 +1,5 @@
 -- Parts that all other files use: the running call, its keys, and numbers as text. `engine.py` joins the files into one text.
--- All files except the first two are in blocks of their own, so the local names at the top of this file are visible in all.
+-- All files except the first two are in blocks of their own, so they all see the local names at the top of this file.
 --
 -- A keyspace is a table: db (key -> entry), channels (channel -> listeners), scripts (sha -> true), publish (a function),
 -- versions, writes, flushed and watched (for WATCH). An entry is {kind, value, at}: `at` is its expiry in ms of server time
@@ -55,7 +55,8 @@ local function typed(key, kind)
   return entry
 end
 
--- Converting between numbers and text is slow, and mostly the same few are converted: a thousand results of each are cached.
+-- Converting between numbers and text is slow, and mostly the same few are converted. So a thousand results are cached for
+-- each direction.
 local numbers, number_count = {}, 0
 local words, word_count = {}, 0
 
