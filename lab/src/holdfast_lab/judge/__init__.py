@@ -1,5 +1,5 @@
-"""The rules that judge a history, and their tools: a view of the history by locks, the excuses by faults, and counts of
-verdicts.
+"""The rules that judge a history, and their tools. The tools arrange the history by locks, find faults that excuse a case, and
+count the verdicts.
 
 `holdfast_lab.checkers` applies the rules. The rules see only the history. They use neither the code of the locks nor
 the simulator.

@@ -24,11 +24,11 @@ class Coverage:
     handed_over: int = 0
     """Number of acquisitions by a waiter that was in the server's queue."""
     passed: int = 0
-    """Number of acquisitions of a lock that another worker of the same process handed on to the worker."""
+    """Number of acquisitions by hand-on: another worker of the same process handed the lock on to the worker."""
     inherited: int = 0
-    """Number of acquisitions by a waiter that inherited its position in the server's queue from a waiter of its process."""
+    """Number of acquisitions by a waiter with an inherited position in the server's queue, from a waiter of its process."""
     lingered: int = 0
-    """Number of leases that a process kept for a while after the release, because no worker of it was waiting for the lock."""
+    """Number of leases that a process kept for a while after the release, because none of its workers waited for the lock."""
     again: int = 0
     """Number of acquisitions of a lock by a worker that already held it (reentrant locks)."""
     renewed: int = 0
@@ -93,8 +93,8 @@ class Coverage:
         return (self.faults_while_held if held else self.faults)[kind]
 
     def missing(self, minimum: Mapping[str, int]) -> list[str]:
-        """Return a text for each event that happened less often than ``minimum`` demands. Its keys are names as `of` accepts
-        them."""
+        """Return a text for each event that happened less often than ``minimum`` demands. The keys of ``minimum`` are names
+        that `of` accepts."""
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:

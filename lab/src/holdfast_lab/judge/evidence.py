@@ -21,10 +21,10 @@ ROUNDING = 1e-6
 """Seconds by which two computations of the same time may differ."""
 
 MILLISECOND = 0.001
-"""Unit, in seconds, in which servers measure leases."""
+"""The unit of servers for leases, in seconds."""
 
 DRIFT = 1.005
-"""Largest ratio of true time to the time of a slow clock, of a server or of a process, with a small margin."""
+"""Largest ratio of true time to the time of a slow clock, with a small margin. The clock is a server's or a process's."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
 """Kinds of faults that last until an event ``healed`` ends them. Others end at once, unless their event states an end."""
@@ -312,7 +312,7 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock of one acquisition early and grant the lock to the other.
+        """Return whether a fault made a server free the lock early from one acquisition, and grant it to the other.
 
         If the history has no events of servers, a fault between the two acquisitions is enough.
         """
@@ -384,8 +384,8 @@ class Evidence:
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
 
     def mute(self, process: str, at: float) -> bool:
-        """Return whether the process had sent nothing for so long, at time ``at``, that the server may skip its positions in
-        the queue."""
+        """Return whether the server may skip the process's positions in the queue at time ``at``, because the process had sent
+        nothing for too long."""
         own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
@@ -414,8 +414,7 @@ class Evidence:
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
-        """Return the time by which an event must happen that is due ``seconds`` seconds after ``since``, or after the last
-        fault."""
+        """Return the latest allowed time of an event: ``seconds`` seconds after ``since``, or after the last fault."""
         due = since + seconds
         for fault in faults:
             if fault.at > due:
@@ -485,7 +484,8 @@ class Evidence:
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
-            # The holder relied on a lease whose new end is in the past until it learned of that end, now at the latest.
+            # The new end of the lease is in the past. The holder relied on the lease until it learned of that end, now at the
+            # latest.
             learned = event.since or event.at
             hold.until = event.until if event.until > event.at else min(hold.until, max(event.until, learned))
         self.renewals += 1
@@ -518,7 +518,7 @@ class Evidence:
         self._strike(event, kind_of(event.note))
 
     def _known(self, event: Event, kind: str) -> bool:
-        """Return whether a fault of this kind, on the process that ``event`` is about, was read before and still lasts."""
+        """Return whether an earlier fault of this kind, on the process of ``event``, still lasts."""
         return any(fault.kind == kind and fault.event.who == event.who and fault.end >= event.at for fault in self.faults)
 
     def _paused(self, event: Event) -> None:
@@ -536,7 +536,7 @@ class Evidence:
             if fault.end == INFINITY and of_it:
                 fault.end = event.at
                 if event.note == "silence":
-                    break  # each connection heals alone; together they are silent until the last one has healed
+                    break  # each connection is healed separately, and this fault lasts until the last one is healed
 
     def _crashed(self, event: Event) -> None:
         self.processes.add(process_of(event.who))

@@ -55,8 +55,8 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
     """Return whether a holder was notified of a loss before its lease ended, although the server still kept the lock for this
     holder.
 
-    Excused: its process closed, or the clock was set since it asked. If several clients may hold the lock, also excused: an
-    earlier holder in its process has a higher fence, because the counter was lost.
+    Excused: the holder's process closed, or the server's clock was set after the holder asked. If several clients may hold the
+    lock, also excused: an earlier holder in the same process has a higher fence, because the server lost its counter.
     """
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
@@ -105,7 +105,7 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
             if len(keeps) < quorum and freed is None and hold.since < event.at < hold.end:
                 freed = event
         if event.kind == "granted" and event.at > hold.since:
-            # A copy of the request, made on the network, may acquire the lock again for the holder that relies on it.
+            # The network may copy the request. The copy may then acquire the lock again for the holder that relies on the lock.
             return None
     return freed
 
@@ -115,8 +115,8 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     - While a waiter is in the queue of the server, or in the local queue of its process, the lock is free for at most
       ``limits.handover`` seconds. With several servers, the lock is free while no client holds it.
-    - A waiter in the server's queue that is dead, or gets no messages, may be granted the lock and never use it. It delays
-      the other waiters by at most ``limits.claim`` seconds, and only once.
+    - The server may grant the lock to a waiter in its queue that is dead or gets no messages, and that never uses the lock.
+    Such a waiter delays the other waiters by at most ``limits.claim`` seconds, and only once.
     - A waiter whose process has hung for some time is not granted the lock.
     - Each attempt (event ``ask``) ends at most ``limits.lag`` seconds after the end of its wait, or with a crash of its
       process.
@@ -192,7 +192,7 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():
         process = process_of(place.event.who)
-        since = max(hung.get(process, INFINITY), place.event.at)  # the request for the place is a sign of life, too
+        since = max(hung.get(process, INFINITY), place.event.at)  # the request for the place also shows that the process lives
         for event in case.leases.get(lease, ()):
             if event.kind != "granted" or not since < event.at <= place.ended:
                 continue
@@ -304,7 +304,7 @@ def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: floa
 
 
 def _came(scene: Scene, hold: Hold) -> float:
-    """Return the time at which the request that led to this acquisition was sent."""
+    """Return the time at which the successful request of this acquisition was sent."""
     place = scene.queued.get(hold.lease)
     if place is not None:
         return place.event.since
@@ -446,8 +446,8 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 def _came_from_queue(case: Evidence, scene: Scene, lease: str, since: float) -> bool:
     """Return whether the server granted the lease, held since the time ``since``, to a position in its queue.
 
-    The process then knows without a message that others may wait. A position is gone if the server freed the lease in between:
-    the grant to it was not noticed in time, and a later request has acquired the lock.
+    The process then knows without a message that others may wait. The result is False if the server freed the lease after the
+    grant to the position: then the grant was not noticed in time, and a later request has acquired the lock.
     """
     place = scene.queued.get(lease)
     if place is None:

@@ -31,7 +31,7 @@ def _weight(case: Evidence, hold: Hold, at: float) -> int:
 def wanted_too_much(case: Evidence, scene: Scene, waiter: Event, until: float) -> bool:
     """Return whether a waiter wanted more permits than the limit at some time before ``until``.
 
-    Such a waiter leaves the queue. It learns that when it asks again, within a second, and then has a later place.
+    Such a waiter leaves the queue. When it asks again, within a second, it learns this, and gets a later place.
     """
     wants = next((_wants(ask.event) for ask in case.asks if ask.event.attempt == waiter.attempt), 1)
     return any(waiter.since <= limit.at <= until and limit.last < wants for limit in scene.limits)
@@ -61,7 +61,8 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
             believers = [other for other in believers if other.end > hold.since]
             if hold.end > hold.since:
                 others = [b for b in believers if not case.apart(b, hold, limits.excuses)]
-                # If a fault took the permits of one of the others and gave them to a later one, count only the later one.
+                # If a fault took the permits from one of these holders and gave them to a later holder, count only the later
+                # holder.
                 others = [b for b in others if not any(o is not b and case.apart(b, o, limits.excuses) for o in others)]
                 used = sum(_weight(case, other, hold.since) for other in others)
                 most, mine = _most(case, scene, hold), _weight(case, hold, hold.since)
@@ -104,8 +105,8 @@ def _felt(case: Evidence, place: Place) -> list[Fault]:
 
 
 def _turns(case: Evidence, scene: Scene) -> list[float]:
-    """Return, in order, the times at which the free permits or the queue may have changed, and a moment just before each of
-    them."""
+    """Return times in order: each time at which the free permits or the queue may have changed, and a moment just before
+    it."""
     times = {event.at for event in scene.server} | {event.until for event in scene.server if event.until}
     times |= {event.at for said in case.leases.values() for event in said if event.kind == "lowered"}
     times |= {at for place in scene.queued.values() for at in (place.event.at, place.ended)}
@@ -114,7 +115,7 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Return the waiters that may be first in the queue at time ``at``, by lease: those that asked before any waiter had a
+    """Return the waiters that may be first in the queue at time ``at``, by lease. These asked before any waiter had a
     position."""
     waits = {
         lease: place

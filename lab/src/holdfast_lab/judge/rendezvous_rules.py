@@ -96,7 +96,7 @@ def _outcomes(case: RendezvousHistory) -> Iterator[Violation]:
 
 def _the_gone(case: RendezvousHistory, met: dict[str, Event]) -> Iterator[Violation]:
     faults = [event.note for event in case.of("fault")]
-    # A participant that was cancelled may have been unable to tell the server that it leaves.
+    # A cancelled participant may have been unable to tell the server that it leaves.
     excused = case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2)
     for event in case.of("parted"):
         if event.note != "cancelled" or case.docket.decide("B1 left", excused):
@@ -123,8 +123,8 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
 
 
 def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
-    """B5: a participant that waits at a barrier whose state the server has lost gets an error. Without the error, it might wait
-    forever."""
+    """B5: when the server loses the state of a barrier, each waiting participant gets an error. Without the error, it might
+    wait forever."""
     if not case.only <= {"amnesia", "flush"}:
         return
     over = {event.attempt: event.at for event in case.of("through", "parted")}

@@ -1,8 +1,8 @@
 """Safety rules of locks: one holder at a time, rising fences, no use of expired leases, no leftover data, no revived leases.
 
-A rule is a function that examines a history, arranged as `Evidence`, and yields violations. Its docstring names the faults
-that the rule excuses. Among these are "amnesia" (a server lost its data), "clock" (a server's clock was set) and "foreign"
-(another program changed a key of the lock).
+A rule is a function that examines a history, arranged as `Evidence`, and yields violations. The docstring of a rule names the
+faults that the rule excuses. Three kinds are "amnesia" (a server lost its data), "clock" (a server's clock was set) and
+"foreign" (another program changed a key of the lock).
 
 Some rules need events that a server recorded. In a history of live processes, which has none, these rules judge nothing.
 The module `liveness_rules` has the rules about what must happen in time and in order.
@@ -35,8 +35,8 @@ class Limits:
     """Time limits, in seconds, and other settings of the rules. The defaults suit the default lease of 30 s."""
 
     notice: float = 11.0
-    """Longest time from the loss of a lock on the server until its holder notices the loss. The default is a third of the
-    lease and one timeout. Infinity if leases are not renewed."""
+    """Longest time from the loss of a lock on the server until the lock's holder notices the loss. The default is a third
+    of the lease and one timeout. Infinity if leases are not renewed."""
     handover: float = 4.0
     """Longest time for which a lock may be free while a client waits. The server may first keep the lock for a dead waiter,
     and a waiter learns of a free lock at its next refresh at the latest."""
@@ -53,10 +53,10 @@ class Limits:
     pass_time: float = 0.01
     """Time after the acquisition during which a process may hand a lock on among its workers while another process waits."""
     recall: bool = False
-    """True if a client that does not wait must get a lock whose lease a process only keeps for reuse. This requires fast
-    messages."""
+    """True if a process must give up a lease that it only keeps for reuse, even to a client that does not wait. This
+    requires fast messages."""
     tickets: bool = False
-    """True if a holder may hand its lock over by a ticket. It may then get a loss although the server did what it asked for."""
+    """True if a holder may hand its lock over by a ticket. The hand-over may then report a loss although the server did it."""
     quorum: int = 1
     """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING
@@ -157,7 +157,8 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 after = had_before or (asked_after and other.since <= asked)
                 if not after or other is hold or other.fence < hold.fence:
                     continue
-                # A fault may excuse that the highest fence is not exceeded, and not excuse the same for a lower fence.
+                # The new fence must exceed several earlier fences. A fault may excuse this for the highest, and not for a lower
+                # one.
                 if not _may_fall(case, other, hold, limits, asked_after=asked_after):
                     text = (
                         f"{hold.who} asked at {case.ms(asked)}, after {other.who} got fence {other.fence}, and got {hold.fence}"
@@ -245,7 +246,7 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R12: a lease that was released or lost is not revived.
 
-    - A former holder does not renew the lease, not even if the lease was handed on to another worker of its process.
+    - A former holder does not renew the lease. This also holds if its process handed the lease on to another worker.
     - The server does not grant the lease again after its release or loss, and does not extend it after a successful
       release.
     - No client acquires a lease that its process knows to be lost.
@@ -261,7 +262,8 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
             )
         if hold.how not in {"", "crashed"}:
             case.docket.decide("R12", _may_revive(case, hold, limits, "lost" if hold.how == "lost" else "released", hold.ended))
-            # With several servers, a slow vote may arrive after the end; the request that revokes it follows behind.
+            # With several servers, a slow vote may arrive after the end of the lease. The request that revokes the vote
+            # follows.
             yield from _revived(case, hold, limits, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
 
 
@@ -284,7 +286,7 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
 
 
 def _kept_since(case: Evidence, hold: Hold) -> float:
-    """Return the time from which the server kept the lock for this holder, which may have learned of it later."""
+    """Return the time at which the server granted the lock to this holder. The holder may have learned of it later."""
     granted = case.granted(hold)
     return hold.since if granted is None else min(granted, hold.since)
 
@@ -304,12 +306,12 @@ def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     """R13: a request that is sent again gets the same answer.
 
-    With a grant, the server reserves consecutive fences for a process, which uses a further one for each worker that it
-    hands the lease on to. From the grant to the end of the lease:
+    With a grant, the server reserves consecutive fences for a process. The process uses one more of them whenever it hands
+    the lease on to another worker. From the grant to the end of the lease:
 
     - The first fence stays the same, on the server and for the holder.
-    - The process gets more fences only if it asks for them, and they follow those that it has.
-    - Each worker that the lease is handed on to gets a reserved fence, higher than that of the worker before.
+    - The process gets more fences only if it asks for them. They follow the fences that it has.
+    - Each worker that gets the lease gets a reserved fence, too, higher than the fence of the worker before.
 
     Excused: a server fault of kind amnesia, clock or foreign since the first grant of the lease.
     """
@@ -422,7 +424,7 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
             if not scene.server or hold.how != "release":
                 continue
             told = next((event.at for event in case.said(hold) if event.kind == "released"), case.last)
-            # If messages are slow, another request may have reached its timeout and closed the connection that they share.
+            # If messages are slow, another request may have timed out and closed the connection, which both requests share.
             resent = told >= hold.ended + AGAIN and any(fault.weather for fault in case.touching(hold.process))
             unknown = resent or bool(case.felt(hold.process, hold.ended, told, limits.echo))
             if not case.docket.decide("R15", unknown or case.disturbed(case.asked(hold), told, hold.lock, ("clock",))):

@@ -40,7 +40,7 @@ ASLEEP = 10.0
 """Seconds after a server's clock was set forward within which every process has read the server's time again."""
 
 SLACK = 2_000_000
-"""Age in microseconds below which a tick may be missing in the records, because the request that starts its run may be under
+"""Microseconds after a tick during which it may be missing in the records. The request that starts its run may still be under
 way."""
 
 
@@ -139,7 +139,7 @@ class Served:
     prompt: float
     """Seconds after a tick within which its run begins, if there are no faults (``calm``); infinity: no limit."""
     new_since: Mapping[str, float | None] | None = None
-    """Server time, in microseconds, from which on each job has the opposite ``on_crash=``, by the job's name. Infinity:
+    """For each job, by name: the server time in microseconds at which its option ``on_crash=`` was reversed. Infinity:
     never; None: the definition of the job changed more than once. If this attribute itself is None, all jobs keep their
     definitions."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
@@ -147,8 +147,8 @@ class Served:
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
 
     def forgot(self, since: float, until: float | None = None) -> bool:
-        """Return whether the server lost its data between two virtual times. If ``until`` is None, the second is the end of
-        the history."""
+        """Return whether the server lost its data between two virtual times. If ``until`` is None, the second time is the end
+        of the history."""
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
@@ -237,7 +237,7 @@ def s1_once(case: Served) -> Iterator[Violation]:
 
 
 def s1_crashed(case: Served) -> Iterator[Violation]:
-    """S1: a crashed run is started again, or is not, as the job's definition said when the crash was noticed.
+    """S1: the job's definition, at the time at which a crash is noticed, decides whether the crashed run is started again.
 
     A retry that has not started yet may still be queued, or its request may be under way.
     """
@@ -366,7 +366,7 @@ def s5_written(case: Served) -> Iterator[Violation]:
             known = (*_tick(stretch.began.attempt), stretch.began.fence)
             if stretch.how == "goes on" or stretch.end >= case.now - JUST_NOW:
                 continue
-            # If the clock was set back, a dead process keeps its lease for longer by that time.
+            # If the clock was set back by some seconds, a dead process keeps its lease for so many seconds more.
             kept = known[0] in running and case.upsets.between(stretch.began.at, case.now, CLOCK)
             forgot = case.forgot(stretch.began.at - case.jobs[facts.name][1].ttl)
             if not case.docket.decide("S5", forgot or kept) and known not in log:

@@ -39,8 +39,8 @@ def _told(
 ) -> None:
     """Record a fault in the history. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
 
-    If ``heal`` is None, the fault has no duration. ``lock`` names the only lock, and ``lease`` the only leases, that the
-    fault concerns; "": any.
+    If ``heal`` is None, the fault has no duration. ``lock`` is the name of the lock that the fault concerns, and ``lease`` has
+    the names of the leases; "": the fault concerns any.
     """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
@@ -133,8 +133,7 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """Delete all keys of a random server, as FLUSHALL does. Connections stay open, so clients do not notice that the data is
-    lost."""
+    """Delete all keys of a random server, as FLUSHALL does. Connections stay open, so clients do not notice the loss."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()
@@ -167,7 +166,7 @@ def move(world: World, server: Server, lasts: float) -> None:
 
 
 def turn_away(world: World, process: Process, lasts: float) -> None:
-    """Accept no new connection of a process for ``lasts`` seconds, as a server that has reached its ``maxclients``."""
+    """Refuse new connections of a process for ``lasts`` seconds, as a server does that has reached its ``maxclients``."""
     if not process.turned_away:
         _told(world, "refused: no new connection", process.name, lasts, lambda: setattr(process, "turned_away", False))
         process.turned_away = True
@@ -293,7 +292,7 @@ def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Calla
     """Return a function that injects a fault into the given share of the requests that arrive at servers.
 
     A fault is one of ``kinds``: the request or its reply is lost, the request is duplicated, or it is delayed. The
-    function returns True if the server must not carry out the request now, because it is lost or delayed or was carried
+    function returns True if the server must not carry out the request now: the request is lost, is delayed, or was carried
     out already.
     """
     rng = world.rng

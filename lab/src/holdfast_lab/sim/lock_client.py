@@ -53,7 +53,7 @@ class Lease(LeaseCore):
         self._key = grant.attempt.spec.key
         if held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
             self._world.rare["rare handed on to other options"] += 1
-        # A lease that was handed on must not be lost. One that is new may be, if its reply was late: then its loss follows.
+        # A lease that was handed on must not be lost. A new lease may be lost if the reply was late; its loss is recorded next.
         lost = held_lease.lost if held_lease is not grant.attempt.held_lease else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, endpoint, grant)
@@ -79,7 +79,7 @@ class Lease(LeaseCore):
     def notice_loss(self) -> None:
         if self.first_to_tell():
             if self in self._sim.leases and self.held_lease.lost == BOUNDED:
-                self.tell()  # the last renewal may have asked for so short a lease that the deadline has passed already
+                self.tell()  # the last renewal may have asked for a lease so short that its deadline has passed already
             self._sim.leases.pop(self, None)
             self._note("lost", fence=self.fence, note=self.held_lease.lost)
         self.make_way()
@@ -111,7 +111,8 @@ class Lock:
 
     _strategy = ON_ONE_SERVER
     _is_direct = True
-    """True if the lock is on one server: then the drivers acquire and release it by one request if nobody else wants it."""
+    """True if the lock is on one server. If nobody else wants such a lock, the drivers acquire and release it by one
+    request."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -191,7 +192,7 @@ class Lock:
             attempt.first = error
             return None
         held = answer.value
-        # The simulated connections carry typed replies; `took` gets the raw one.
+        # The simulated connections carry typed replies, but `took` needs the raw reply.
         grant = took(attempt, [1, held.fence, held.last] if isinstance(held, Held) else held, answer.sent, answer.came)
         if grant is None:
             attempt.first = answer

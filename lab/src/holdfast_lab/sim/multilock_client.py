@@ -39,7 +39,7 @@ class Part:
         self.attempt = Attempt(lock.spec)
 
     def begin(self) -> None:
-        self.end("cancelled")  # an earlier acquisition has no outcome yet if another lock was lost while it was under way
+        self.end("cancelled")  # an earlier acquisition has no outcome yet if another lock was lost during it
         worker = self._worker
         process = worker.process
         worker.acquisitions += 1

@@ -46,8 +46,8 @@ class World(Protocol):
 
 
 class Client(Protocol):
-    """The part of a process that its connections use (see `world.Process`). A parameter ``local`` is a time of the process's
-    clock, in seconds."""
+    """The part of a process that its connections use (see `world.Process`). The parameter ``local`` is a time in seconds by the
+    process's clock."""
 
     name: str
     here: bool
@@ -291,7 +291,7 @@ class Wire:
             if self.on_push is not None:
                 self.on_push([b"message", message.channel, message.payload])
         else:
-            request = self.in_flight.popleft()  # fails for a reply without a request: that is a defect of the simulation
+            request = self.in_flight.popleft()  # a reply without a request would be a defect of the simulation
             if self.world.trace:
                 self.world.note("answered", self.process.name, note=f"{show(request.call)} -> {message!r}")
             if not self.in_flight and self._alarm is not None:

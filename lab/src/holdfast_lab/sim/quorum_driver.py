@@ -71,8 +71,8 @@ class QuorumWorker(Worker):
         return self.process.world.servers
 
     def give_back(self, request: GiveBack) -> None:
-        """Make the keeper (background thread) withdraw a vote: it sends the request again until there is a reply or its time
-        is over."""
+        """Make the keeper (background thread) withdraw a vote. The keeper sends the request again until there is a reply or the
+        time is over."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.send_until_answered(request.call, request.until)
 
@@ -108,8 +108,8 @@ class PollRound:
     def answered(self, number: int, answer: Any, sent: float) -> None:
         """Count the reply of the server with this index, unless the worker no longer waits for the poll.
 
-        If the request failed, the keeper (background thread) sends another request to this server, if the poll has one for
-        this case.
+        If the request failed, and the poll has another request for this case, the keeper (background thread) sends the latter
+        to this server.
         """
         if self._asked.counts:
             clock = self._worker.process.clock

@@ -29,7 +29,7 @@ MORE = 3
 """Index of the argument of the acquire script with which a holder asks for more fences."""
 
 REMEMBERED = 200
-"""Number of past states that a server stores, so that a restart can bring one of them back without the last writes."""
+"""Number of past states that a server stores. A restart can then bring one of them back, without the last writes."""
 
 
 class World(network.World, Protocol):
@@ -193,7 +193,7 @@ class Server:
         return [raw]
 
     def _run(self, call: Run[Any]) -> Any:
-        """Run a script. While a slot is moved, run what production sends in place of a script with several keys."""
+        """Run a script. While a slot is moved, run another script in place of one with several keys, as production does."""
         if not self.moving or len(call.keys) == 1:
             return self.keyspace.run(call.script, call.keys, call.args)
         sent = single_key_form(call, half=False)

@@ -1,10 +1,10 @@
-"""Fingerprints of the states of a simulated world. By them, the exhaustive search recognizes a state that it has explored.
+"""Fingerprints of the states of a simulated world, by which the exhaustive search recognizes a state that it has explored.
 
 A fingerprint covers everything on which the future of a history depends, and nothing else. If two histories reach the same
 state, the search continues only one of them.
 
 - Times are relative to the present time.
-- Of fences and other large numbers, only the order matters, because the library only compares them.
+- Fences and other large numbers are reduced to their order, because the library only compares them.
 - The state of a worker is the position of its coroutine in the code, with the local variables of each frame.
 """
 
@@ -66,8 +66,7 @@ ABSOLUTE = 5e8
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Smallest integer that a fingerprint treats as a fence or as the number of a renewal. Of such integers, only the order
-matters.
+"""Smallest integer that a fingerprint treats as a fence or as the number of a renewal. Only the order of such integers matters.
 
 It treats integers from `MILLISECONDS` up to this one as server times in milliseconds. All other integers in a state must
 be smaller.
@@ -154,7 +153,7 @@ class Fingerprint:
             return
         begin, first = len(flat), len(ranked)
         writer(self, value)
-        if not self._several:  # with several servers, an object that `_once` adds has two forms, which a copy would mix up
+        if not self._several:  # with several servers, an object that `_once` adds has two forms, and a copy would confuse them
             self._spans[id(value)] = begin, len(flat), first, len(ranked)
 
     def _float(self, value: float) -> None:

@@ -258,7 +258,7 @@ class Worker:
         self._timer = self.process.at(local, self._on_timer, asked, reply)
 
     def _on_timer(self, asked: Ticket, reply: Any) -> None:
-        # If both fell due while the process was paused, the worker may have been woken by an outcome before its timer.
+        # If an outcome and the timer fell due while the process was paused, the outcome may have woken the worker first.
         if self._asked is asked:
             self._asked = self._timer = self._slot = None
             self.go(reply)
@@ -330,7 +330,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Record that another worker of the process handed this attempt its lease, or left it its position in the queue."""
+        """Record that another worker of the process handed its lease on to this attempt, or left its queue position to it."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
@@ -368,7 +368,7 @@ class Worker:
 
 
 class Ticket:
-    """The identity of one wait of a worker: a reply to an earlier wait has another one, and is ignored."""
+    """The identity of one wait of a worker. A reply to an earlier wait has another identity, and is ignored."""
 
     __slots__ = ("_worker",)
 

@@ -149,7 +149,7 @@ class World:
         return self.at(self.now + self.weather.delay(), what, *args)
 
     def plan(self, step: int, what: Callable[[], object]) -> None:
-        """Plan a function call for the moment when ``step`` events have been run."""
+        """Plan a function call. It is made when the world has run ``step`` events."""
         self._planned.setdefault(step, []).append(what)
 
     def calm_down(self) -> None:
@@ -211,7 +211,7 @@ class World:
 
 
 class _Collected:
-    """A replacement for the keeper's list of leases whose owners were garbage-collected: the keeper handles each at once."""
+    """A replacement for the keeper's list of garbage-collected owners of leases: the keeper handles each of them at once."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
@@ -229,7 +229,7 @@ class Process:
 
     mutex = NO_MUTEX
     looks = True
-    """Always True: the keeper's check for long leases counts as scheduled, so that it never begins. It is not simulated."""
+    """Always True, so that the keeper's check for long leases is never started. The check is not simulated."""
     closing = False
 
     def __init__(

@@ -137,11 +137,11 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
         case.docket.decide("K1")
         if (event.lease or event.attempt) not in seen:
             yield Violation("K1", f"{event.who} lost {event.lock!r}, but no operator saw this lease", (event,))
-    # A process that has not noticed yet that its lease was taken away may still hand the lease on, under earlier fences.
+    # A process may not have noticed yet that its lease was taken away. It may then hand the lease on, under earlier fences.
     taken = {attack.lease for attack in attacks if attack.answer is None or isinstance(attack.answer, TakenAway | WireError)}
     done: set[int] = set()
     for attack in attacks:
-        # Of two attacks on the same lease, the later one gets the answer of the earlier one: judge each fence once.
+        # If a lease is attacked twice, the second attack gets the answer of the first: judge each fence once.
         if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
             done.add(attack.answer.fence)
             for hold in case.scenes[attack.lock].holds:

@@ -229,7 +229,7 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
     seen: dict[str, int] = {}
     for event in history:
         if event.kind == "leads":
-            start = history[0].at  # a server that lost both its data and its time may issue any term
+            start = history[0].at  # a server that lost its data, and whose clock was set, may issue any term
             forgot = upsets.between(start, event.at, AMNESIA) and upsets.between(start, event.at, CLOCK)
             if not docket.decide("E2", forgot) and event.fence <= highest:
                 found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after term {highest}", (event,)))
@@ -285,7 +285,7 @@ def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
             to = event.note[3:]
             asked = [e for e in history[:number] if e.kind == "ask" and e.who.rpartition("/")[2] == to[1:]]
             if docket.decide("E7", bool(asked) and asked[-1].until < event.at + LATE):
-                continue  # the candidate had stopped waiting by the time it could learn of its election
+                continue  # the candidate had stopped waiting before it could learn of its election
             after = next((later for later in history[number:] if later.kind == "leads" and later.fence > event.fence), None)
             # The next candidate may have been elected before the leader got the reply to its hand-over.
             mine = next((e for e in history if e.kind == "leads" and e.fence > event.fence), after)

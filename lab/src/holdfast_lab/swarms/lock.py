@@ -34,7 +34,7 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish, whatever faults happen."""
 
 SET_BACK = 10.0
-"""Maximum number of seconds by which the server's clock was set back in a history. Keys may live longer by this time."""
+"""Maximum number of seconds by which the server's clock is set back in a history. Keys may live this much longer."""
 
 ODD = 1.5
 """Factor by which some workers' leases are longer than the leases of the other workers of a history."""
@@ -102,8 +102,8 @@ class Profile:
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
     mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Options of the locks of single workers, by index of the worker, where they differ from those of the others. A theme
-    sets them."""
+    """Options of single workers' locks that differ from those of the other workers, by index of the worker. A theme sets
+    them."""
 
     @property
     def longest(self) -> float:
@@ -371,7 +371,7 @@ def limits(profile: Profile) -> Limits:
     """Return the time limits of the rules for histories with these parameters."""
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
-    # A waiter does not learn that a lease was made shorter, and asks only once a second.
+    # A waiter does not learn that a lease was made shorter. It notices only when it asks, once a second.
     lasting = profile.renew and profile.max_hold is None and profile.progress_within is None
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5

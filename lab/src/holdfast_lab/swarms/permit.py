@@ -40,7 +40,7 @@ class Users:
     """Share of the acquisitions of the read-write lock that are for writing."""
 
     most: int | None = None
-    """Most permits that one acquisition wants, perhaps more than a lowered limit; None: as many as the lowest limit."""
+    """Maximum number of permits of one acquisition, which may exceed a lowered limit; None: the lowest limit."""
 
     def wanted(self, name: str) -> Permits:
         rng = self.rng

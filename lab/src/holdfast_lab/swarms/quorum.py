@@ -24,13 +24,14 @@ from holdfast_lab.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIMIT, 
 from holdfast_lab.swarms.result import Run
 
 QUICK = 2e-6
-"""Mean delay of messages, in seconds, in the fastest histories. It is so short that clocks alone would not make fences rise."""
+"""Mean delay of messages, in seconds, in the fastest histories. With so short a delay, clocks alone would not make fences
+rise."""
 
 SHORTEST = 0.3
 """The shortest lease of all histories, in seconds. A server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a client must have withdrawn its vote from a server, even if its first connection broke."""
+"""Seconds within which a client must have withdrawn a server's vote, even if the first connection to the server broke."""
 
 PROBE = 5.0
 """Seconds within which a new client must acquire a free lock after all faults have ended."""
@@ -128,7 +129,7 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
         profile.slow_share = max(profile.slow_share, 0.2)
         for planned in (planned for _, rounds in profile.workers for planned in rounds):
             planned.by_hand = choice((0.0, 0.5))
-    elif theme < 0.5:  # processes are paused until the leases that they asked for have expired
+    elif theme < 0.5:  # each process is paused until the leases that it asked for have expired
         kinds, times = ["pause"], (6, 9)
     for kind in kinds:
         for _ in range(choice(times)):
