@@ -95,8 +95,8 @@ def running_task() -> int:
 
 
 class TellsLoss(leases.UserLease):
-    """A mixin that tells the owner of a lease, of one or several locks, of its loss: it sets ``lost``, cancels the task inside
-    ``async with``, and calls ``on_lost``."""
+    """A mixin that notifies the owner of a lease of its loss: it sets ``lost``, cancels the task inside ``async with``, and
+    calls ``on_lost``."""
 
     name: Any
     driver: Runner
@@ -111,7 +111,7 @@ class TellsLoss(leases.UserLease):
     is_over: Callable[[], bool]
     leave_to_keeper: Callable[[], None]
     telling: asyncio.Future[object] | None = None
-    """Task that runs the coroutine which ``on_lost`` returned; referred to here, or it could be garbage-collected."""
+    """Task that runs the coroutine of ``on_lost``. This reference keeps the task from being garbage-collected."""
 
     def notice_loss(self) -> None:
         try:
@@ -162,7 +162,7 @@ class TellsLoss(leases.UserLease):
         )
 
     def end_of_body(self, error: BaseException | None) -> BaseException | None:
-        """Return the exception that the ``async with`` body ended with, or None if it is our own cancellation after a loss.
+        """Return the exception that ended the ``async with`` body; None if holdfast cancelled the body after a loss.
 
         If other code has cancelled the task too, its CancelledError is returned, as by asyncio.timeout.
         """

@@ -53,7 +53,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         self._entered: Entered[Any] = Entered()
         self._home: Runner | None = None
         self._users: dict[Attempt, Runner] = {}
-        """Driver of each waiting task, by its attempt. The wait goes on with it, even if a Cluster moves the lock."""
+        """Driver of each waiting task, by its attempt. The wait keeps this driver, even if a Cluster moves the lock."""
 
     def _keep(self, core: Any) -> None:
         self._current = core
@@ -262,7 +262,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         return self._new_core(driver, attempt, result)
 
     def _finish(self, driver: Runner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> LeaseCore | None:
-        """Return the lease that `Runner.begin` has led to; None for any other outcome, from which the operation goes on."""
+        """Return the lease that `Runner.begin` has acquired; None if the operation has to go on from another outcome."""
         if asked is None or (grant := driver.finish(attempt, asked)) is None:
             return None
         self._users.pop(attempt, None)
@@ -303,14 +303,14 @@ class Lock(BaseAioLock[LockLease]):
     bounded time, waiters of the releasing process may get it first (never with `FairLock`). A `Lock` can replace an
     asyncio.Lock.
 
-    If the lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised. A lock belongs to an event loop
-    while it is held or awaited, and is free to move when idle.
+    If the lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised. A lock belongs to one event loop
+    while it is held or awaited; otherwise any event loop may use it.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
             ``local://``).
         name: name of the lock, 1 to 512 bytes.
-        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held, by a thread, so a blocked event loop
+        ttl: length of the lease in seconds, at least 0.05; a thread renews it while the lock is held, so a blocked event loop
             loses nothing.
         wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
         renew: False if you renew the lease yourself (`Lease.renew`).

@@ -24,11 +24,11 @@ class _OwnedCore(BaseOwnedCore, LeaseCore):
 
 
 class RLock(Reentrant[LockLease, AsyncClient], Lock):
-    """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
+    """A `Lock` that its owner can acquire again, for functions that call each other. The owner releases it as often.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
     the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
-    it. All RLock objects of one name and server are one lock for their owner. If the lease was lost, acquiring the lock again
+    it. All RLock objects of one name and server count as one lock. If the lease was lost, acquiring the lock again
     raises LeaseLost.
 
     Args:
@@ -131,7 +131,7 @@ class RLock(Reentrant[LockLease, AsyncClient], Lock):
 
 
 class _OnSeveralServers(RLock, aio_redlock.Redlock):
-    """An `RLock` on several servers, of which a majority has to grant it."""
+    """An `RLock` on several servers. A majority of them has to grant it."""
 
     _core_type = aio_redlock.QuorumCore
     _lease_type = Lease  # type: ignore[assignment]  # without tickets

@@ -38,8 +38,8 @@ class _Side(rwlock.Side[L, AsyncClient], aio_lock.BaseAioLock[L]):
         return asyncio.current_task()
 
     async def release(self) -> None:
-        """Release the latest acquisition made through this object; any thread or task may do it. If the caller has an
-        acquisition of its own, that one is released.
+        """Release an acquisition made through this object; any thread or task may do it. One of the caller's own is
+        released, if there is one.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached: the lease then expires.

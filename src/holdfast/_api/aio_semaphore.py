@@ -16,13 +16,13 @@ class Semaphore(permit.BaseSemaphore[Lease, AsyncClient], aio_lock.BaseAioLock[L
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets
     a fence, higher than all earlier ones. Permits are granted in the order of arrival: a waiter that wants more permits than
-    are free is not overtaken. Threads and tasks can share one object, and it can hold several permits at a time. A `Semaphore`
+    are free is not overtaken. Threads and tasks can share one object, which can hold several permits at a time. A `Semaphore`
     can replace an asyncio.BoundedSemaphore.
 
     Args:
         client: as for `Lock`: one server, or a Cluster; not several servers.
         name: name of the semaphore, 1 to 512 bytes.
-        limit: number of permits. The first user sets it for all, and users with another number are refused. None: the number
+        limit: number of permits. The first user sets it for all; others with a different number are refused. None: the number
             that others have set.
         weight: number of permits that one acquisition takes.
         ttl: length of the lease in seconds, at least 0.05; renewed while the permit is held.

@@ -44,7 +44,7 @@ def redeem(
         client: as for `Lock`; it must be for the server that has the lock.
         ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
         prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
-        key: the same as the lock's, if it was created with ``key=``. Without it, a ticket must be for the key of its name.
+        key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key of its name.
         ttl: length of the lease in seconds; renewed while the lock is held.
         renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: as for `Lock`.

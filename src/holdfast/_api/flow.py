@@ -1,8 +1,8 @@
-"""How one flow serves both APIs: a flow is a coroutine that awaits steps, and each API carries out the steps in its own way.
+"""Flows, which serve both APIs. A flow is a coroutine that awaits steps, and each API carries out the steps in its own way.
 
 A step of the sync API has done its work when it returns. So a flow of the sync API never suspends, and `complete` runs it to
-its end. In asyncio, the caller awaits the flow, which suspends at its steps. A public class is a shell over the flows of its
-base: signatures, docstrings, and the `Steps` of its API, from `InThreads` or `InTasks`.
+its end. In asyncio, the caller awaits the flow, which suspends at its steps. A public class has only
+signatures and docstrings. Its base has the flows, and `InThreads` or `InTasks` the steps of its API.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def as_coroutine_function(flow: Flow, like: Callable[..., Any] | None = None) ->
 
 
 def of_asyncio(thing: N) -> N:
-    """Decorate a class or function of `holdfast.aio`: its name in texts and in ``help`` is its name there, without ``Aio``."""
+    """Decorate a class or function of `holdfast.aio`: texts and ``help`` show its public name, without ``Aio``."""
     thing.__name__ = thing.__name__.removeprefix("Aio").removeprefix("aio_")  # type: ignore[attr-defined]
     return thing
 
@@ -79,7 +79,7 @@ class Steps:
 
     _face: ClassVar[Literal["sync", "asyncio"]]
     _dropped: ClassVar[tuple[type[BaseException], ...]]
-    """Exceptions of a flow that is dropped with its event loop, where nothing can be awaited. None in the sync API."""
+    """Exceptions that a flow gets if it is dropped with its event loop, where nothing can be awaited. The sync API has none."""
 
     @staticmethod
     def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> Awaitable[T]:

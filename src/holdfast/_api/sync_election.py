@@ -68,7 +68,7 @@ class Election(election.BaseElection[Term, SyncClient]):
         return self._lock.lease
 
     def campaign(self, wait: Seconds | None = None) -> Term:
-        """Wait until this candidate is elected, and return its term. Return the current term at once if it leads already.
+        """Wait until this candidate is elected, and return its term. If it leads already, return its term at once.
 
         ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was
         not elected in time, ServerError if the server cannot be reached.
@@ -143,8 +143,8 @@ class Election(election.BaseElection[Term, SyncClient]):
     def observe(self) -> Iterator[Elected | None]:
         """Yield the current leader (name, term, value), then the new one after each change, without end; None: no leader.
 
-        Waits for notifications, without polling. Terms only rise; a leader that led only for a moment may be left out. Raises
-        ServerError if the server cannot be reached for more than 30 seconds.
+        Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
+        out. Raises ServerError if the server cannot be reached for more than 30 seconds.
         """
         watch = LeaderWatch()
         while True:

@@ -24,11 +24,11 @@ class _OwnedCore(BaseOwnedCore, LeaseCore):
 
 
 class RLock(Reentrant[LockLease, SyncClient], Lock):
-    """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
+    """A `Lock` that its owner can acquire again, for functions that call each other. The owner releases it as often.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
     the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
-    it. All RLock objects of one name and server are one lock for their owner. If the lease was lost, acquiring the lock again
+    it. All RLock objects of one name and server count as one lock. If the lease was lost, acquiring the lock again
     raises LeaseLost.
 
     Args:
@@ -101,7 +101,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         del mine[self._mark]
 
     def _once_less(self, count: int) -> None:
-        """Finish an interrupted `release`. ``count`` is the number of acquisitions before it; 0: none was counted off yet."""
+        """Finish an interrupted `release`. ``count``: number of acquisitions before it; 0: nothing was changed yet."""
         mine = holdings()
         held = mine.get(self._mark)
         if held is not None:
@@ -168,7 +168,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
 
 
 class _OnSeveralServers(RLock, sync_redlock.Redlock):
-    """An `RLock` on several servers, of which a majority has to grant it."""
+    """An `RLock` on several servers. A majority of them has to grant it."""
 
     _core_type = sync_redlock.QuorumCore
     _lease_type = Lease  # type: ignore[assignment]  # without tickets

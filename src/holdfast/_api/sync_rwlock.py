@@ -38,8 +38,8 @@ class _Side(rwlock.Side[L, SyncClient], sync_lock.BaseSyncLock[L]):
         return threading.current_thread()
 
     def release(self) -> None:
-        """Release the latest acquisition made through this object; any thread or task may do it. If the caller has an
-        acquisition of its own, that one is released.
+        """Release an acquisition made through this object; any thread or task may do it. One of the caller's own is
+        released, if there is one.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached: the lease then expires.
@@ -77,7 +77,7 @@ class RWLock(rwlock.BaseRWLock[Lease, SyncClient]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
     Use ``with lock.read:`` and ``with lock.write:``; each side works like a `Lock`. The lock is granted in the order of
-    arrival, so neither side starves: readers that arrive after a waiting writer wait behind it, and readers that wait next to
+    arrival, so neither side starves: readers that arrive after a waiting writer wait behind it. Readers that wait next to
     each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only until its
     lease expires.
 

@@ -38,14 +38,14 @@ def redeem(
 ) -> RedeemedLock:
     """Return the lock that another process has handed over by a ticket; ``with`` takes it over.
 
-    ``with`` returns an ordinary lease: it is renewed, released at the end, and its fence is higher than that of the process
-    which issued the ticket. It never waits: it succeeds once for each ticket, or raises TicketRefused with the reason.
+    ``with`` returns an ordinary lease, which is renewed, and released at the end. Its fence is higher than that of the process
+    which issued the ticket. ``with`` never waits. It succeeds once for each ticket, else raises TicketRefused with the reason.
 
     Args:
         client: as for `Lock`; it must be for the server that has the lock.
         ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
         prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
-        key: the same as the lock's, if it was created with ``key=``. Without it, a ticket must be for the key of its name.
+        key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key of its name.
         ttl: length of the lease in seconds; renewed while the lock is held.
         renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: as for `Lock`.

@@ -14,7 +14,7 @@ MAX_NAME = 512
 """Maximum number of bytes in a name, before special characters are encoded."""
 
 PROCESS = 12
-"""Number of hex digits with which a process id begins. They identify the process.
+"""Number of hex digits at the start of a process id. They identify the process.
 
 In a Cluster with sharded pub/sub, a hash tag follows the digits. It puts the inbox (the channel for messages) into a slot of
 the right server (`_net/slots.py`). In a lock's token, ``@`` and the key prefix in hex follow if the prefix cannot be read from

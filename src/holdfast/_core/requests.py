@@ -412,8 +412,8 @@ class Poll(Request[None]):
         With True, a server is left out if its reply to an earlier call is overdue by ``within`` seconds.
         """
         self.otherwise = otherwise
-        """Function that returns a call to undo a failed one. Its argument is the index of the server; its result may be None:
-        no call.
+        """Function that returns the call for the keeper to send if a call fails. Its argument is the index of the server.
+        None: no call.
 
         The keeper (background thread) also sends this call if the first one fails after the request has ended.
         """

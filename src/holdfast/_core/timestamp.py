@@ -22,7 +22,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number
 
 POLL_FIRST, POLL_MOST = 0.02, 0.25
-"""Seconds between two tries to acquire a busy lock: the first pause, and the longest one. A release notifies nobody."""
+"""The first and the longest pause, in seconds, between two tries to acquire a busy lock. A release notifies nobody."""
 
 PATIENCE = 30.0
 """Seconds for which an acquire without a time limit retries while the server does not reply."""
@@ -70,7 +70,7 @@ class Hold:
     """
 
     values: tuple[bytes, ...] = ()
-    """Values of which the key holds one: a single value, or several after a renewal without a reply."""
+    """Values that the key may hold: a single one, or several after a renewal without a reply."""
     until: float = 0.0
     """Monotonic time, in seconds, until which the holder may rely on the lock."""
     ends: float = 0.0
@@ -130,7 +130,7 @@ async def moment(stamp: Stamp) -> Moment:
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
-    """Set in ``hold`` until when the holder may rely on the lock: ``ttl`` seconds from ``now``, less the drift margin.
+    """Set how long the holder may rely on the lock: for ``ttl`` seconds from ``now``, less the drift margin.
 
     If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
     the lock when either that clock or the monotonic clock says that its time is over.

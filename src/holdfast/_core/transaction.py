@@ -16,7 +16,7 @@ TRIES = 128
 """Maximum number of times that a transaction is tried, unless the user passes another number."""
 
 GROWTH = 5
-"""Number of first conflicts after each of which the maximum pause doubles, up to 32 times the duration of the shortest try."""
+"""Number of conflicts after which the maximum pause no longer doubles: it is then 32 times as long as the shortest try."""
 
 LONGEST_PAUSE = 1.0
 """Maximum seconds between two tries of a transaction."""

@@ -86,7 +86,7 @@ class Waiting:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """By token of an ended attempt: the monotonic time, in seconds, at which its lock was last handed to the next client.
+        """By token of an ended attempt: the monotonic time, in seconds, of the last hand-over of its lock to the next client.
         """
         self.round_at = INFINITY
         """Monotonic time, in seconds, of the next refresh of all waiters."""

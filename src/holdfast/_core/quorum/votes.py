@@ -313,7 +313,7 @@ class VoteRound(YesCount):
         return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.server_set.names)}
 
     def remaining(self) -> float | None:
-        """Return the seconds until the lock is free on a majority of the servers, because the lease expires; None if unknown."""
+        """Return the seconds until the lease has expired on enough servers for a majority; None if unknown."""
         held = [reply.remaining for reply in self.replies(HeldElsewhere)]
         left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None

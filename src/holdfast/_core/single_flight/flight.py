@@ -344,7 +344,7 @@ async def _wait_coalesced(
     left = LISTEN_S if loading.remaining is None else min(loading.remaining + RETRY_AFTER_S, LISTEN_S)
     coalescer.join(me)
     if me.leads:
-        if me.listener_id:  # otherwise the server has no subscription of it yet, and it has to ask once more first
+        if me.listener_id:  # without an id, this caller is not subscribed yet, and has to ask once more first
             await await_notice(me, min(until, now + left))
     else:
         await await_notice(me, min(until, now + left + LEADER_LAG_S))
@@ -352,7 +352,7 @@ async def _wait_coalesced(
 
 
 async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found | Load | Failed:
-    """Return the load that was granted to this caller, or a result that another caller of this process has shared meanwhile.
+    """Return the load that was granted to this caller, or a result that another caller of this process has just shared.
 
     If a result was shared, the load is cancelled. A shared WireError is ignored, because this caller's own request has
     succeeded.
@@ -363,7 +363,7 @@ async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found |
         await _end_load(load)  # afterwards `abandon` releases its lease
         raise
     if isinstance(told, Found | Failed):
-        await cancel_load(load)  # the load was granted just as the load ended whose failure is shared
+        await cancel_load(load)  # this load was granted just when another one failed, and that failure is shared
         return told
     return load
 
@@ -386,7 +386,7 @@ async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | W
     """
     while me.held:
         me.overdue = True
-        if me.held:  # checked again: if no longer held, nobody would wake it
+        if me.held:  # checked again: nobody wakes a caller that is no longer held back
             await await_notice(me, until)
         if me.held and await Now() >= until:
             break
