@@ -163,7 +163,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_seed(which: str) -> bool:
-    """Return whether ``which`` names the seed of a random history, such as ``quorum:17``. False: it names a schedule.
+    """Return True if ``which`` names the seed of a random history, such as ``quorum:17``; False if it names a schedule.
 
     A scenario may have the same name as a kind of random histories. Its schedules consist of several numbers, as in
     ``quorum:0.3``.

@@ -1,5 +1,4 @@
-"""Exhaustive search: run every schedule (order of events and faults) of a small scenario, but continue from each state only
-once.
+"""Exhaustive search: run every schedule (order of events and faults) of a small scenario. Continue only once from each state.
 
 A schedule is a list of choices, one for each step. The search runs the scenario anew for each schedule. First it makes the
 given choices. From then on it always takes the first option, and stores the other options of each new state for later
@@ -35,7 +34,7 @@ Settle = Callable[[Stepwise], None]
 """Function that ends a history whose workers have all finished: it lets the leases expire, and records leftover data."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Function that returns the violations in a history. It replaces the rules of locks if the history is about something else."""
+"""Function that returns the violations in a history, in place of the rules of locks, if the history is about something else."""
 
 
 @dataclass(slots=True)

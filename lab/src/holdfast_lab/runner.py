@@ -297,7 +297,7 @@ def batch(first: int, count: int, of: str = "lock") -> RunnerTotals:
     """Simulate ``count`` seeds of the swarm ``of`` (kind of random histories), from ``first`` on, and return their results."""
     tally = RunnerTotals()
     simulate = swarm_of(of).simulate
-    gc.freeze()  # so that garbage collections skip the imported modules
+    gc.freeze()  # after this, garbage collections skip the imported modules
     started = time.process_time()
     for seed in range(first, first + count):
         run = simulate(seed, coverage=tally.coverage)

@@ -34,7 +34,7 @@ WARM_UP, TURN = 50, 20
 """Number of reads at the start that are not measured, and number of reads in one turn of a contender (compared cache)."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
-"""The readers that ask at once: number of processes, number of threads in each, and seconds that loading the value takes."""
+"""The readers that ask at once: number of processes, number of threads in each process, and seconds that a load takes."""
 
 _clock = time.perf_counter
 
@@ -122,8 +122,8 @@ async def _hits_aio(plan: Plan) -> list[Row]:
 
 
 def _told(plan: Plan) -> list[Row]:
-    """Measure the time from the end of a load until a waiting process has the value, and from a release until it has the
-    lock.
+    """Measure two times: from the end of a load until a waiting process has the value, and from a release of a lock until
+    the waiting process has the lock.
 
     Both processes read the machine's monotonic clock.
     """
@@ -154,8 +154,8 @@ def _load(follower: Worker, number: int) -> float:
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process. For each number from the pipe, report "ready", wait for the value or the lock, and report when
-    it came."""
+    """Run the waiting process. For each number from the pipe, report "ready", wait for the value or the lock, and report the
+    time of its arrival."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:

@@ -99,7 +99,7 @@ def _write(args: argparse.Namespace, document: dict[str, Any], results: Sequence
     if args.output is not None:
         args.output.write_text(f"{text}\n", encoding="utf-8")
     if args.charts is not None and find_spec("pygal") is not None:
-        from holdfast_lab.bench import charts  # after the measurement, because it changes how modules are imported
+        from holdfast_lab.bench import charts  # imported last: it changes how modules are imported
 
         for result in results:
             charts.draw(result, args.charts)

@@ -42,7 +42,7 @@ WARM_UP = 0.1
 TAPPED = 0.3
 """Seconds of the separate run whose commands are recorded with MONITOR."""
 SLACK = 0.02
-"""Seconds of tolerance for joining the queue: a waiter counts as overtaken only by a client that asked this much later."""
+"""Seconds of tolerance for joining the queue. A waiter counts as overtaken only if the other client asked this much later."""
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
 _clock = time.monotonic
@@ -183,7 +183,7 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 
 
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
-    """Reconstruct a lock's queue from recorded commands. Return the number of waiters that joined, and of grants out of
+    """Reconstruct a lock's queue from recorded commands. Return two numbers: the waiters that joined, and the grants out of
     order."""
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []

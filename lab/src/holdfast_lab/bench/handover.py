@@ -28,7 +28,7 @@ SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
 
 
 class Makers(Protocol):
-    """A set of functions that create locks for threads, by the name of the contender."""
+    """Functions that create locks for threads, by the name of the contender."""
 
     @property
     def make(self) -> Mapping[str, Callable[[str], AnyLock]]: ...
@@ -108,8 +108,8 @@ def _key(name: str) -> str:
 
 
 def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
-    """Run the waiting process. For each lock named on the pipe, report that it waits, when it woke, and that it has
-    released."""
+    """Run the waiting process. For each lock named on the pipe, it reports that it waits, when it woke, and that it has
+    released the lock."""
     with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}

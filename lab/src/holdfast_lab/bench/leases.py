@@ -1,4 +1,4 @@
-"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of renewing them, and whether any is lost."""
+"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of their renewal, and the lost leases."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Measure a task that acquires the same lock in a loop with ``linger=``, which saves most of its requests to the server.
+"""Measure a task that acquires the same lock in a loop. The option ``linger=`` saves most of its requests to the server.
 
-Another process waits for the same lock. The delay that ``linger=`` causes for this process is measured, too.
+Another process waits for the same lock. ``linger=`` delays this process, and the delay is measured, too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NORMAL = "hand-over by a holder that releases"
 
 
 def measure(plan: Plan) -> Result:
-    """Measure the loop alone, with the contenders in turns. Then measure how long another process waits for the lock of the
-    loop."""
+    """Measure the loop alone, with the contenders in turns. Then measure how long another process waits for the loop's
+    lock."""
     result = Result("one task takes the same lock in a loop")
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()

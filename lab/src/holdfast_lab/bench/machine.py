@@ -1,4 +1,4 @@
-"""The description of the machine and of the versions in use, on which every figure of a benchmark depends."""
+"""Describe the machine and the versions in use, because every figure of a benchmark depends on them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ REDIS = "python -c 'import redis'"
 BARE = "python -c pass"
 FLOCK = "flock FILE true"
 
-# A separate program, because a child's peak memory includes the copy of its parent, which therefore has to be small.
+# A separate program, because a child's peak memory includes the copy of its parent. So the parent has to be small.
 _LAUNCH = """
 import json, os, sys, time
 for line in sys.stdin:

@@ -14,7 +14,7 @@ _clock = time.monotonic
 
 class Witness:
     """A check that runs while the lock is held. It counts overlaps of two holders, and fences that are not higher than the
-    last one."""
+    fence before."""
 
     def __init__(self) -> None:
         self.wrong = 0

@@ -101,7 +101,7 @@ def _wait(pipe: Connection, url: str, name: str, count: int) -> None:
 async def _serve(pipe: Connection, url: str, name: str, count: int) -> None:
     async with Tasks(url) as makers:
         waiter = _waiter(makers, name)
-        if name != EVENT:  # use a lock once before, so that the memory needed once per process is not counted
+        if name != EVENT:  # use a lock once first, so that memory that each process needs only once is not counted
             first = makers.make[name](f"{PREFIX}waiters:first")
             await first.acquire()
             await first.release()

@@ -1,5 +1,5 @@
-"""The other processes of a scenario. They are forked from a clean process, controlled through pipes, and always ended at the
-end."""
+"""The other processes of a scenario. They are forked from a clean process, get orders through pipes, and always end with the
+scenario."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Worker:
         self.pipe.send(what)
 
     def hear(self) -> Any:
-        """Return the next message of the worker. If the worker failed, raises RuntimeError with its traceback; also if it
-        ended early."""
+        """Return the next message of the worker. Raises RuntimeError if the worker failed, with its traceback, or if it ended
+        early."""
         try:
             said = self.pipe.recv()
         except EOFError:

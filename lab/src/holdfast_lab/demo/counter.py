@@ -26,7 +26,7 @@ EACH = 1000
 """Number of times that each process adds 1 to the number."""
 
 ROUNDS = 5
-"""Maximum number of rounds without a cure; the rounds end as soon as an addition is lost, which is likely but left to
+"""Maximum number of rounds without a cure. The rounds end as soon as an addition is lost. A loss is likely, but depends on
 chance."""
 
 HEAD_START = 0.05
@@ -137,8 +137,8 @@ def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
-    """Return a function that adds 1 in a transaction, the second cure, repeated after a conflict; it returns the number
-    of attempts."""
+    """Return a function for the second cure. It adds 1 in a transaction, repeats this after a conflict, and returns the
+    number of attempts."""
 
     def add() -> int:
         tries = 0

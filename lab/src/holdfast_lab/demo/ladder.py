@@ -34,7 +34,8 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Return the checks of a rung (simple lock): the search finds how it breaks, and how its improved version does not."""
+    """Return the checks of a rung (simple lock): the search finds how it breaks, and finds no way to break the improved
+    lock."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"

@@ -25,7 +25,7 @@ WITHIN = 0.2
 """Seconds to wait for the answer of a server."""
 
 SLACK = 1.0
-"""Seconds of delay that the checks allow on a busy machine; less than `TTL`, after which any vote expires by itself."""
+"""Seconds of delay that the checks allow on a busy machine. This is less than `TTL`; any vote expires after that time."""
 
 PATIENCE = 10.0
 """Seconds to wait for a lock."""

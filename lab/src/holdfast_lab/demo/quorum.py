@@ -1,4 +1,4 @@
-"""``holdfast demo quorum``: a Redlock on five servers, some of which are stopped or lose their data; and a replica for
+"""``holdfast demo quorum``: a Redlock on five servers. Some servers are stopped or lose their data. A replica is shown for
 comparison.
 
 Each scene causes one fault and returns the facts that it has measured; a function ``judge_...`` returns the checks of these
@@ -73,7 +73,7 @@ class Cast:
         self.fences: list[int] = []
         """Fences of all acquisitions in `work`, in order."""
         self.kept = f"{self.name}-kept"
-        """Name of a second lock, which one process keeps held; late votes for the first lock cannot disturb it."""
+        """Name of a second lock. One process keeps it, so that late votes for the first lock cannot disturb the scene."""
 
     def start(self, role: str, *arguments: str) -> Actor:
         actor = Actor(" ".join(self.urls), role, *arguments, module=members.__name__)
@@ -276,7 +276,7 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Wait up to `SLACK` seconds until no server has a vote for the lock; return the numbers of the servers that still do."""
+    """Wait up to `SLACK` seconds until no server has a vote for the lock. Return the numbers of servers that still have one."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
-"""Draw the timeline of a lock's failure. It ends with the violation, and leaves out attempts that only repeat the one
-before."""
+"""Draw the timeline of a lock's failure. The timeline ends with the violation. It omits an attempt that only repeats the
+attempt before it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Found(NamedTuple):
     """A failure of a rung that the search has found: the schedule, its history and the violation."""
 
     schedules: int
-    """Number of schedules that the search has tried, including the one that fails."""
+    """Number of schedules that the search has tried, including the schedule in which the lock fails."""
     choices: list[int]
     violation: Violation
     history: list[Event]

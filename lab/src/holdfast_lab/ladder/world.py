@@ -121,7 +121,7 @@ def _keyspace(server: Server) -> Keyspace:
 
 
 class LadderWorker(Worker):
-    """A simulated worker that other workers may overtake after it has read the clock and before its next step, as real
+    """A simulated worker that reads the clock before its next step. In between, other workers may overtake it, as real
     threads may."""
 
     __slots__ = ()

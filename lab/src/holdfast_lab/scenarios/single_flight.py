@@ -94,7 +94,7 @@ class FlightScenario:
         """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
         leftover data."""
         world.budget = 0
-        until = world.now + 5 * LEASE  # a late copy of a request may be granted a lease at any time before
+        until = world.now + 5 * LEASE  # until then, the server may grant a lease to a late copy of a request
         try:
             while (options := world.options()) and world.now <= until:
                 options[0].do()

@@ -26,7 +26,7 @@ from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.world import World
 
 Moment = Callable[[float], float]
-"""A function that converts a number from 0 to 1 to the time of a fault, in seconds or in events, as the swarm counts."""
+"""A function that converts a number from 0 to 1 to the time of a fault. The swarm counts this time in seconds or in events."""
 
 
 PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
@@ -179,7 +179,7 @@ class Forbidden(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         _strike(self._rng(seed), profile, moment, ("unplug",), (4, 6, 8))
-        profile.slow_share = 0.0  # otherwise an inbox may be cut for longer than the rule about the waiters' order excuses
+        profile.slow_share = 0.0  # otherwise an inbox may be cut too long for the excuse in the rule about the waiters' order
 
     def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the same for all seeds
         for server in world.servers:
@@ -198,7 +198,7 @@ class Reset(Theme):
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"rendezvous": {"rare reset while awaited": 300}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        profile.mishaps = self._rng(seed).choice((profile.mishaps, 0.2))  # so that resets come twice, and late
+        profile.mishaps = self._rng(seed).choice((profile.mishaps, 0.2))  # so that requests to reset come twice, and late
 
     def counts(self, world: World) -> Counter[str]:
         waiting: set[str] = set()
@@ -256,7 +256,7 @@ class Unrenewed(Theme):
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - by its own time
-        profile.mishaps = profile.mishaps or 0.001  # above 0, so that the rules for calm histories do not judge this one
+        profile.mishaps = profile.mishaps or 0.001  # above 0, so that the rules for calm histories do not judge this history
         if hasattr(profile, "lasts"):
             profile.lasts = max(profile.lasts, self._lives(seed))
 
@@ -306,7 +306,7 @@ class Revoked(Theme):
             for _ in range(rng.choice((90, 99, 100, 130))):
                 server.keyspace.run(RELEASE, lock_keys(name, PREFIX.decode(), None), (next(tokens), "bury"))
         if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
-            return  # a revocation without quarantine= would hand over a lock whose earlier lease the server may have lost
+            return  # the server may have lost an earlier lease; a revocation without quarantine= would then hand the lock over
         for _ in range(40):
             world.at(world.now + span * rng.random(), self._revoke, world, server, rng.choice("xxyz"), next(tokens))
 
@@ -331,7 +331,7 @@ class Long(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - as drawn
         rng = self._rng(seed)
-        if hasattr(profile, "pace"):  # meetings
+        if hasattr(profile, "pace"):  # rendezvous
             profile.pace, profile.keep_ms = 40.0, 1_000_000
             profile.ttl *= profile.pace
             profile.count = rng.choice((profile.count, 30)) if profile.what == "latch" else profile.count
@@ -357,8 +357,7 @@ class Unequal(Theme):
     """A theme in which the workers of a process ask for leases of different lengths, often wait only briefly, and miss
     messages.
 
-    So it happens that a worker inherits another worker's position in the queue just when the server grants the lock to
-    this position.
+    So a worker may inherit another worker's position in the queue just when the server grants the lock to this position.
     """
 
     name = "unequal"
@@ -412,17 +411,17 @@ class Mixed(Theme):
             bound = profile.mixed[number]["max_hold"] or profile.mixed[number]["progress_within"]
             for planned in rounds if bound else ():  # now and then, a holder does not notice that its time is up
                 planned.hold = rng.choice((0.3 * bound, bound + 2.5, bound + 6.5))
-        # A forged notification of a fence that only the end of a quarantine names could not be told from a grant.
+        # A reply in a quarantine has a very high fence. A forged notification with this fence would look like a grant.
         profile.faults = [fault for fault in profile.faults if fault[1] != "stale"]
         options = list(profile.mixed.values())
-        # The rules bound the time of each worker by the options of the most generous one.
+        # The rules use one limit for all workers: that of the worker with the most generous options.
         profile.linger = max(one["linger"] for one in options)
         profile.max_passes = max(one["max_passes"] for one in options)
         profile.renew = all(one["renew"] for one in options)
         profile.max_hold = next((one["max_hold"] for one in options if one["max_hold"] is not None), None)
         if rng.random() < 0.4:
             profile.odd = frozenset(number for number in range(len(profile.workers)) if rng.random() < 0.5)
-        if rng.random() < 0.3:  # places in the queue are inherited, and grants are learnt from refreshes
+        if rng.random() < 0.3:  # workers inherit places in the queue, and learn of grants when they refresh a place
             profile.mishaps, profile.latency, profile.slow_share = 0.1, rng.choice((0.003, 0.02)), 0.2
             profile.faults += [(rng.randrange(200), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(4)]
             for planned in (planned for _, rounds in profile.workers for planned in rounds):
@@ -523,7 +522,7 @@ class SetBack(Jumping):
         _strike(rng, profile, moment, ("clock",), (2, 3, 4))
         how = rng.choice(("tag", "tag", "all", "drop"))
         planned = [planned for _, rounds in profile.workers for planned in rounds]
-        if not any(one.write == "store" for one in planned):  # a worker that stores values must be the only writer
+        if not any(one.write == "store" for one in planned):  # if a worker stores values, it must be the only writer
             for one in planned:
                 one.write = how if rng.random() < 0.35 else ""
         profile.ttl = rng.choice((profile.ttl, 30.0))
@@ -619,7 +618,7 @@ class Stubborn(Theme):
 
 class Crowded(Theme):
     """A theme in which the server has reached its limit of connections: a process that loses a connection gets no new one
-    for a moment. So a request without a reply is followed by requests that do not leave the process."""
+    for a moment. So after a request without a reply, the next requests do not leave the process."""
 
     name = "crowded"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -719,7 +718,7 @@ class Voting(Theme):
 
 
 class Polling(Voting):
-    """A theme of the real drivers: as `Voting`, with the sync driver for several servers."""
+    """A theme of the real drivers: three servers vote on each lock, and the sync driver for several servers is used."""
 
     name = "polling"
     face = "sync"

@@ -60,7 +60,7 @@ from holdfast_lab.wired.world import Callers, Stuck, World
 T = TypeVar("T")
 
 Operation = Callable[[], Coroutine[Any, Any, Grant | Busy]]
-"""A function that returns the operation of an attempt, for the case that the driver needs one."""
+"""A function that returns the operation of an attempt. It is called only if the driver needs an operation."""
 
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
@@ -92,7 +92,7 @@ HOPS_S = 1.0
 connection."""
 
 CLOSING = 5
-"""Remainder that marks the seeds whose server closes many connections as soon as they are open: ``seed % 16 == CLOSING``."""
+"""If ``seed % 16`` has this value, the server of the history closes many connections as soon as they are open."""
 
 LONGEST = 60.0
 """Longest lease, in seconds, that a client may ask for if several servers vote."""
@@ -246,7 +246,8 @@ class _ThreadOfVoters:
         return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        """Ask the servers in turn, because the first question after all faults finds the end of a connection."""
+        """Ask the servers in turn. After all faults, the first question to each server may only find that a connection
+        ended."""
         return next(self._turns).ask(command)
 
     async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:
@@ -381,7 +382,7 @@ class History:
 
     async def _sync(self) -> None:
         if len(self.endpoints) > 1:
-            # The keeper sends what the thread has left unsent, when it looks at the connections next.
+            # The thread may have left requests unsent. The keeper sends them when it looks at the connections next.
             self.network.room += OWED_S
             voter = _ThreadOfVoters(self.process, self.endpoints)
             await self._work(voter, (0.0,))
@@ -434,7 +435,7 @@ class History:
         loop."""
         for seconds, ending in self.profile.loops:
             sockets = self._end_of_a_loop(seconds, ending)
-            gc.collect()  # the tasks and connections of the loop are collected at this point, not at any later one
+            gc.collect()  # the tasks and connections of the loop are garbage-collected now, not at a random time later
             for sock in sockets:
                 sock.close()
         with closing(self._loop()) as loop:
@@ -444,7 +445,7 @@ class History:
         """Return a new event loop. An exception that no task retrieves is a violation."""
 
         def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-            if "exception" in context:  # otherwise, tasks of a closed loop are pending, on purpose
+            if "exception" in context:  # in the other cases, a closed loop has pending tasks on purpose
                 self._violated("T0", f"{context['message']}: {context['exception']!r}")
 
         loop = Loop(self.machine)
@@ -623,7 +624,7 @@ class History:
     def _text(self) -> str:
         self._asked += 1
         padding = "." * self.rng.choice((0, 50))
-        # Its slot in a Cluster: at the end, the driver and the keeper take turns, and each asks about both slots.
+        # The slot of the ECHO in a Cluster. At the end, the driver and the keeper take turns, and each asks about both slots.
         tag = f" {{{'xy'[self._asked // 2 % 2]}}}" if self.nodes is not None else ""
         return f"question {self._asked}{padding}{tag}"
 
@@ -635,7 +636,7 @@ class History:
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
-        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a client that blocks has its own limit
+        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a client that blocks has its own time limit
             hops = HOPS_S if self.nodes is not None else 0.0
             self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout + hops)
         return answer is not None and self._belongs(answer, text)

@@ -49,8 +49,8 @@ class Machine(System):
         self.spawns = False
         """True if `start` runs each function in a simulated thread of its own, so that the function may block."""
         self._in_background = False
-        """True while a function that was passed to `start` runs. Connecting then takes no time, because its delay was added
-        before."""
+        """True while a function that was passed to `start` runs. Connecting takes no time then, because the delay of the
+        connection was added before."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -246,6 +246,6 @@ class Loop(asyncio.SelectorEventLoop):
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = 0, **_: Any) -> Any:  # noqa: ARG002
         await asyncio.sleep(2 * self._machine.network.way())
         opened = await super().create_connection(protocol_factory, sock=self._machine.connect(port))
-        if self._machine.network.closed:  # wait as long as a login would take, because the connection may end meanwhile
+        if self._machine.network.closed:  # wait as long as a login, in which the connection may end
             await asyncio.sleep(2 * self._machine.network.way())
         return opened

@@ -44,7 +44,7 @@ class Network:
     """Probability that the connection is cut after only a part of a request has arrived."""
     cut_reply: float = 0.0
     silent: float = 0.0
-    """Probability that a piece of data, and everything sent after it, never arrives, while neither end notices this."""
+    """Probability that a piece of data, and all data sent after it, never arrives. Neither end notices this."""
     split: float = 0.0
     """Probability that a piece of data arrives in two parts, one after the other."""
     full: float = 0.0
@@ -57,7 +57,7 @@ class Network:
     """Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
-    """Connections of which the last write was accepted only in part, and which have not sent the rest yet."""
+    """Connections whose last write was accepted only in part, and that have not sent the rest yet."""
 
     def happens(self, fault: str) -> bool:
         """Draw at random whether this fault happens now, and return the result. If it happens, count it."""
