@@ -365,7 +365,7 @@ def use(url: str, admin: Any) -> None:
         lock = holdfast.Lock(url, "x", wait=0)
         assert lock.locked()
         with pytest.raises(holdfast.LockTimeout, match=r"\(me\)"):
-            lock.__enter__()
+            in_thread(lock.__enter__).result(5)  # in this thread, the message would name the thread, not the label
         assert fencing.fenced_set(url, "data", "value", lease.fence, ttl=10)
         assert fencing.accept(url, "data", lease.fence)
     hand_over(url, admin)
