@@ -23,7 +23,7 @@ DIGITS = 19
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits of the hash that stands for the key of a lock in a process record; a whole key might be too long."""
+"""Number of hex digits of the hash of a lock's key. Process records contain this hash, since a whole key might be too long."""
 
 MOST_LABELS, LABELS = 32, 2000
 """Maximum number of labels of locks in one process record, and maximum number of bytes of all these labels."""
@@ -121,7 +121,7 @@ def number(value: object) -> float:
 
 
 class Waiting(NamedTuple):
-    """A wait of a thread or task for a lock while it holds other locks, as read from its process record."""
+    """A wait for a lock, as read from a process record. The waiting thread or task holds other locks."""
 
     lock: str
     """Key of the lock for which the thread or task waits."""
@@ -217,7 +217,7 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
 
 
 def first_of(keys: Iterable[str]) -> list[str]:
-    """Return those of the keys, in their order, that fit into `HOLDS` bytes: a process record lists no more for one wait."""
+    """Return the keys that fit into `HOLDS` bytes, in the same order. A process record lists no more keys for one wait."""
     room, told = HOLDS, []
     for key in keys:
         needs = _bytes(key) + 2
@@ -243,8 +243,8 @@ def _bytes(value: object) -> int:
 
 
 def fetch(key: bytes, timeout: float) -> Command:
-    """Return the command that reads a process record, but at most ``LONGEST + 1`` bytes, by which a too long record is
-    recognized."""
+    """Return the command that reads at most ``LONGEST + 1`` bytes of a process record. A record of more than ``LONGEST``
+    bytes is too long."""
     return Command(("GETRANGE", key, 0, LONGEST), timeout)
 
 

@@ -101,7 +101,7 @@ class QueuePort(Protocol):
         """Note that a lease was handed on to a lock object with another ``label=``. The caller holds the mutex."""
 
     def asked_for(self, token: str) -> bool:
-        """Return True if a message said that a client waits for the lock of this token, before this process knew its lease.
+        """Return True if a message about this token arrived before its lease was known here: another client waits for the lock.
 
         The message is then forgotten, so that a second call returns False. The caller holds the mutex.
         """
@@ -185,14 +185,14 @@ class InboxAddress(NamedTuple):
     """The id of a node's inbox (its channel for messages), and in a Cluster rules about which keys one request may name."""
 
     inbox: str
-    """Id of the inbox, which follows the key prefix in the name of its pub/sub channel."""
+    """Id of the inbox. The name of the inbox's pub/sub channel is the key prefix and this id."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None
     """Function that returns True if a key is on the same server as the inbox; None outside a Cluster."""
 
     def strays(self, key: bytes) -> bool:
-        """Return True if the Cluster slot of this lock is on another server than the inbox: no message about the lock can
+        """Return True if the Cluster slot of this lock is on another server than the inbox. Then no message about the lock can
         arrive."""
         return self.near is not None and not self.near(key)
 
@@ -210,7 +210,7 @@ class InboxAddress(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A wait of a thread or task for a lock while it holds other locks, which may be part of a deadlock."""
+    """A wait for a lock that may be part of a deadlock, because the waiting thread or task holds other locks."""
 
     lock: str
     """Key of the lock for which the thread or task waits."""
@@ -230,7 +230,7 @@ class Wait(NamedTuple):
 
 
 class NodeKeeper(LeaseKeeper, Protocol):
-    """The methods of the keeper (background thread) that its nodes call; a node is the keeper's state for one server."""
+    """The methods of the keeper (background thread) that nodes call. A node is the keeper's state for one server."""
 
     process_id: str
     closing: bool

@@ -44,7 +44,7 @@ class ServerClockEstimate:
 
     Clients ask all servers for a fence that is this clock's time.
 
-    The servers then issue the same fence, and need not confirm the highest one in a second round trip.
+    Then all servers issue the same fence, so no second round trip is needed to confirm the highest one.
     """
 
     __slots__ = ("_ahead",)
