@@ -179,9 +179,9 @@ class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
             granted(await _ask(self._caller, self._stamp, timestamp.acquire(self._stamp, hold, wait)), self._stamp, since)
             return self._lease_type(self._caller, self._stamp, hold)
         except self._dropped:
-            raise  # The coroutine is dropped with its event loop, where nothing can be awaited: the lock ends by itself.
+            raise  # The coroutine was dropped with its event loop, so nothing can be awaited. The lock ends by itself.
         except BaseException:
-            if hold.values:  # Interrupted after the lock was acquired.
+            if hold.values:  # An interrupt came after the lock was acquired.
                 await _ask(self._caller, self._stamp, timestamp.release(self._stamp, hold))
             raise
 

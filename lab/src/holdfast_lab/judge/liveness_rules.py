@@ -156,8 +156,8 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 
 
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: a queued waiter was granted the lock and never acquired it, more than once or for longer than
-    ``limits.claim``.
+    """Yield violations: the server granted the lock to a queued waiter, which never acquired it. This must not happen twice, or
+    for longer than ``limits.claim``.
 
     Excused: a fault of the server, as in rule R1. A second grant is also excused by a late or duplicated request of the
     waiter.
@@ -186,8 +186,8 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
     """Yield violations: the server granted the lock to a queued waiter whose process had hung for more than `MUTE` seconds.
 
-    Such a grant delays the other waiters. Excused: a duplicate of one of the waiter's requests; a client of the same
-    process that asked for a lock at about that time; and a server's clock that was set.
+    Such a grant delays the other waiters. It is excused in three cases: the network duplicated one of the waiter's requests;
+    a client of the same process asked for a lock at about that time; or the server's clock was set.
     """
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():

@@ -228,8 +228,8 @@ class Socket(Scripted):
         self._down.end()
 
     def _broken(self) -> None:
-        """Drop the connection at the server, because the client has closed its direction. Then close the server's direction,
-        too."""
+        """Drop the connection at the server, because the client has closed its direction. Then also close the direction of the
+        server."""
         self._peer.leave()
         self._down.end()
 
@@ -298,8 +298,8 @@ class Socket(Scripted):
         return len(data)
 
     def look_for_the_rest(self) -> None:
-        """Complain if the client has not sent the rest of a request, although the kernel has accepted bytes again for a
-        while."""
+        """Record a violation if the client has not sent the rest of a request, although the kernel has accepted bytes again for
+        some time."""
         if not self.ended and self._world.now >= self._full_until + self._network.room:
             self._complain("the rest of a request is not sent, although there is room for it")
 
@@ -340,7 +340,7 @@ class _Watched(Mapping[Any, selectors.SelectorKey]):
 
 
 class Selector(selectors.BaseSelector):
-    """A selector that watches scripted sockets. For it, real sockets, such as asyncio's own pipe, are never ready."""
+    """A selector that watches scripted sockets. It never reports real sockets, such as asyncio's own pipe, as ready."""
 
     def __init__(self, sockets: Mapping[int, Scripted]) -> None:
         self._sockets = sockets

@@ -92,8 +92,7 @@ class World:
 
 
 class Callers:
-    """Several simulated threads. One of them runs at a time. When it blocks, the first thread that need not wait any longer
-    goes on."""
+    """Several simulated threads. One of them runs at a time. When it blocks, the first other thread that can go on runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -127,7 +126,7 @@ class Callers:
         there.acquire()
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each call in a thread of its own, and return when all calls have ended, with those that they have started.
+        """Run each call in a thread of its own. Return when these calls, and all calls that they have started, have ended.
 
         Raises Stuck if all threads wait forever. Otherwise, if calls raised exceptions, raises the first of them.
         """

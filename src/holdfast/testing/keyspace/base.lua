@@ -11,7 +11,7 @@ local INF = math.huge
 local type, select, unpack, pcall, error = type, select, unpack, pcall, error
 local format, upper, lower = string.format, string.upper, string.lower
 
-local space, db, now, ms, full, wrote  -- of the running call: keyspace, its data, time in us and ms; set by `enter`
+local space, db, now, ms, full, wrote  -- keyspace of the running call, its data, and its time in us and ms; set by `enter`
 local commands = {}  -- by name, in upper case and in lower case
 local WRONGTYPE = 'WRONGTYPE Operation against a key holding the wrong kind of value'
 local SYNTAX = 'ERR syntax error'

@@ -146,8 +146,8 @@ function K.clear(ks)
   flush()
 end
 
--- Returns the content: for each key its name, kind, expiry (false: none), number of items, and items. Few values are
--- returned one by one, many as a table.
+-- Returns the content: for each key its name, kind, expiry (false: none), number of items, and items. A few values are returned
+-- one by one, but many values as a table.
 function K.dump(ks, time)
   enter(ks, time, false)
   local out, n = {}, 0
