@@ -314,7 +314,7 @@ OF_ASYNCIO = {
 STATED_DIFFERENCES = {
     "Lock": (
         "If the lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",
-        "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
+        "A lock belongs to one event loop while it is held or awaited; otherwise any event loop may use it. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
     "Election": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),

@@ -310,7 +310,7 @@ class Lock(BaseAioLock[LockLease]):
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
             ``local://``).
         name: name of the lock, 1 to 512 bytes.
-        ttl: length of the lease in seconds, at least 0.05; a thread renews it while the lock is held, so a blocked event loop
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held, by a thread, so a blocked event loop
             loses nothing.
         wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
         renew: False if you renew the lease yourself (`Lease.renew`).

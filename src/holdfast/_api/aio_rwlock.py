@@ -70,7 +70,7 @@ class RWLock(rwlock.BaseRWLock[Lease, AsyncClient]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
     Use ``async with lock.read:`` and ``async with lock.write:``; each side works like a `Lock`. The lock is granted in the
-    order of arrival, so neither side starves: readers that arrive after a waiting writer wait behind it, and readers that wait
+    order of arrival, so neither side starves: readers that arrive after a waiting writer wait behind it. Readers that wait
     next to each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only
     until its lease expires.
 

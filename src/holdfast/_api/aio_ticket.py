@@ -37,8 +37,9 @@ def redeem(
 ) -> RedeemedLock:
     """Return the lock that another process has handed over by a ticket; ``async with`` takes it over.
 
-    ``async with`` returns an ordinary lease: it is renewed, released at the end, and its fence is higher than that of the
-    process which issued the ticket. It never waits: it succeeds once for each ticket, or raises TicketRefused with the reason.
+    ``async with`` returns an ordinary lease, which is renewed, and released at the end. Its fence is higher than that of the
+    process which issued the ticket. ``async with`` never waits. It succeeds once for each ticket, else raises TicketRefused
+    with the reason.
 
     Args:
         client: as for `Lock`; it must be for the server that has the lock.

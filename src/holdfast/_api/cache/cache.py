@@ -653,8 +653,8 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
         ``loader`` is called without arguments (a coroutine function). Other options default to those of the cache. `invalidate`
-        finds the value later by its ``tags``. ``default`` is returned if ``wait`` has passed, in place of what ``busy``
-        demands.
+        finds the value later by its ``tags``. If ``wait`` has passed, ``default`` is
+        returned, whatever ``busy`` is.
 
         Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
         of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
