@@ -380,7 +380,7 @@ def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     """Return the names of the attributes that make up the state of a `Struct` or a dataclass."""
-    return kind.__match_args__ if issubclass(kind, Struct) else tuple(field.name for field in fields(kind))
+    return getattr(kind, "__match_args__", ()) if issubclass(kind, Struct) else tuple(field.name for field in fields(kind))
 
 
 @cache
