@@ -259,13 +259,13 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         why = f"busy: held by {who or 'a client of another library'}, {left}"
         if not who and not foreign:
             why = "busy, and no server named its holder"
+        advice = "try again later"
         if paused:
             why = (
                 "not granted: its server is new or may have lost data (restarted, flushed, or a former replica), and grants no "
                 f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
             )
-        advice = "try again later"
-        if self._is_callers():
+        elif self._is_callers():
             why, advice = f"busy: held by this very {self._caller}, {left}", "use holdfast.RLock to acquire a lock again"
         return LockTimeout(
             f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, {advice}",
