@@ -25,7 +25,7 @@ def test_each_lock_is_shown_with_its_own_label(server: PrivateServer, name: str)
         until(lambda: [seen(server, one) for one in (first, second, third)] == ["importer", "mailer", None])
         for one, shown in ((first, r" \(importer\), "), (second, r" \(mailer\), "), (third, r":\d+, ")):
             with pytest.raises(LockTimeout, match=shown):
-                Lock(server.url, one, wait=0, label="another").__enter__()
+                in_thread(Lock(server.url, one, wait=0, label="another").__enter__).result(5)
 
 
 def test_a_label_comes_and_goes_with_its_lock(server: PrivateServer, name: str) -> None:
