@@ -274,9 +274,12 @@ def test_who_is_cancelled_leaves_nothing(server: PrivateServer, runner: asyncio.
                 await waiting
             assert queue_length(look, name) == 0
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01), aio.Lock(server.url, name):
-                    pytest.fail("two have it")
+                await asyncio.create_task(second())
             lease.check()
+
+    async def second() -> None:
+        async with asyncio.timeout(0.01), aio.Lock(server.url, name):
+            pytest.fail("two have it")
 
     runner.run(main())
     assert not look.exists(f"hf:{{{name}}}")
