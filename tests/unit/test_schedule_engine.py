@@ -12,6 +12,7 @@ import pytest
 from holdfast._api.lease import core_of
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, Start
+from holdfast._net.endpoint import Endpoint
 from holdfast.errors import LeaseLost
 from holdfast.schedule.engine import Engine
 from holdfast.schedule.run import Run
@@ -84,6 +85,18 @@ def test_a_run_that_is_abandoned_has_lost_its_lease() -> None:
     assert lease.remaining() == 0.0
     with pytest.raises(LeaseLost, match="max_runtime=1 has passed"):
         runs[0].check()
+
+
+def test_a_run_that_begins_while_holdfast_is_closed_is_reported_and_ends_no_service() -> None:
+    active_run, ended = an_active_run(), list[tuple[ActiveRun, str, str]]()
+    state: Any = SimpleNamespace(end=lambda *end: ended.append(end))
+    engine = Engine(state, {}, lambda *_: pytest.fail("it has no lease"))
+    process = Process(Driver(Server()))
+    engine.home = process, object()  # type: ignore[assignment]
+    process.keeper.node(Endpoint()).closing = True
+    engine.do(Start(active_run))
+    assert ended == [(active_run, "error", "the run could not be started: holdfast was closed")]
+    engine.close()
 
 
 def test_a_second_signal_ends_the_runs_at_once() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._api.lease import core_of
+from holdfast._core.requests import NotSent
 from holdfast._core.schedule.job import Changed
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Log, Redefine, ServedJob, Start, Todo
 from holdfast._core.schedule.state import ScheduleState
@@ -121,7 +122,11 @@ class Engine:
                 self._tell(active_run, f"its lease is lost: {run.lease.why}")
 
         process, endpoint = self.home
-        lease = RunCore(process, endpoint, process.keeper.node(endpoint), active_run, lost).user_lease()
+        try:
+            lease = RunCore(process, endpoint, process.keeper.node(endpoint), active_run, lost).user_lease()
+        except NotSent as error:  # the keeper was told to stop meanwhile
+            self.state.end(active_run, "error", f"the run could not be started: {error}")
+            return
         run = Run(
             active_run.job.name,
             active_run.scheduled / 1e6,
