@@ -23,7 +23,7 @@ DIGITS = 19
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits of the hash of a lock's key. Process records contain this hash, since a whole key might be too long."""
+"""Number of hex digits of the hash of a lock's key. Process records contain this hash, as a whole key might be too long."""
 
 MOST_LABELS, LABELS = 32, 2000
 """Maximum number of labels of locks in one process record, and maximum number of bytes of all these labels."""
@@ -196,8 +196,8 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
     """Return the text of a process record, with ``facts`` such as host and pid, ``waits``, and ``labels`` by the key of the
     lock.
 
-    Labels that exceed `MOST_LABELS` or `LABELS` are left out, and then waits that would make the record longer than `LONGEST`
-    bytes.
+    Labels beyond `MOST_LABELS` labels or `LABELS` bytes are left out. Then waits that would make the record longer than
+    `LONGEST` bytes are left out.
     """
     told: dict[str, str] = {}
     room = min(LABELS, LONGEST - _bytes({**facts, "labels": {}}))

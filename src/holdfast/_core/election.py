@@ -123,7 +123,7 @@ class ElectionKeys:
 
 
 class Candidacy(Attempt):
-    """One attempt of a candidate to be elected. ``name``: its name; ``value``: text that it proclaims once it is the leader."""
+    """One attempt of a candidate to be elected. ``name``: the candidate's name; ``value``: text that it proclaims as leader."""
 
     __slots__ = ("name", "observers", "value")
 
@@ -177,7 +177,7 @@ async def campaign(candidacy: Attempt, at_once: bool, now: float, place: Waiter 
 
 
 FOR_A_CANDIDATE = Strategy(campaign, again, give_up)
-"""How the lock of an election is acquired: its holder leads only once it has proclaimed itself."""
+"""How the lock of an election is acquired: the candidate that holds the lock has to proclaim itself before it leads."""
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
@@ -295,8 +295,8 @@ class LeaderWatch:
 async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | None:
     """Wait until the leader changes, and return the new leader; None if there is no leader now.
 
-    ``watch``: the state of the observer. The first call with a new ``watch`` returns at once. Raises WireError if the server
-    is unreachable, KeyConflict if a key holds other data.
+    ``watch``: the state of the observer. The first call with a new ``watch`` does not wait for a change. Raises WireError if
+    the server is unreachable, KeyConflict if a key holds other data.
     """
     listener: Listener | None = None
     contact, taken_since = await Now(), None

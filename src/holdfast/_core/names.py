@@ -157,7 +157,7 @@ def raw_key(key: str | bytes) -> bytes:
 def side_key(key: bytes, what: bytes) -> bytes:
     """Return another key for the lock ``key``, in the same Cluster slot. ``what``: kind of its data, such as "queue".
 
-    Raises ConfigError if no such key exists, because ``key`` contains a brace without a hash tag.
+    Raises ConfigError if no such key exists, because ``key`` contains a closing brace but no hash tag.
     """
     if hash_tag(key):
         return key + b":" + what

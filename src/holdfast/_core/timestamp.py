@@ -107,7 +107,7 @@ def read(stamp: Stamp, raw: bytes) -> float:
 
     Raises Strange if the value is not a time.
 
-    The messages of the error do not contain the value, because it may be the secret token of another lock.
+    The messages of the error contain the value only if it is a number: a text may be the secret token of another lock.
     """
     found = _NUMBER.fullmatch(raw)
     ours, other = ("milliseconds", "seconds") if stamp.unit > 1 else ("seconds", "milliseconds")
@@ -212,8 +212,9 @@ async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None
 
     Return None on success, with ``hold`` filled in.
 
-    Return Theirs if another client held the lock for that time. If the server has replied once, the operation retries while
-    the server does not reply. Raises Strange if the key holds other data, WireError if the server is unreachable.
+    Return Theirs if another client held the lock for that time. After a first reply of the server, the operation retries
+    during an outage, but not for long (`PATIENCE`). Raises Strange if the key holds other data, WireError if the server is
+    unreachable.
     """
     began = await Now()
     until = float("inf") if wait is None else began + wait
@@ -234,7 +235,7 @@ async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None
             answered = now = await Now()
             if now >= until:
                 return found
-            # As soon as the time in the key has passed, with jitter, so that the waiters do not all try at the same moment.
+            # Try as soon as the time in the key has passed. The jitter keeps the waiters from trying all at the same moment.
             pause = min(POLL_MOST, POLL_FIRST * 2.0 ** min(tries, 10), found.remaining + POLL_FIRST)
         tries += 1
         await Sleep(min(pause * (0.5 + _jitter(await NewToken()) / 2), until - now))

@@ -1,6 +1,6 @@
 """Repeat an optimistic transaction after a conflict, a limited number of times and with random pauses.
 
-A transaction fails only if another one has changed its data meanwhile. So of several competing transactions, one always
+A transaction fails only if another transaction has changed its data meanwhile. So of several competing transactions, one always
 succeeds, and the others need only try again. The pauses grow with each conflict ("full jitter": M. Brooker, "Exponential
 Backoff And Jitter", AWS Architecture Blog, 2015), but only up to a limit. Otherwise a transaction that has failed often would
 wait longer than new ones.

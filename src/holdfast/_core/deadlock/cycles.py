@@ -67,7 +67,7 @@ class CycleWaiter:
     host: str
     pid: int
     label: str
-    """Label (``label=``) of the locks that this thread or task holds; empty if they have none."""
+    """Label (``label=``) of a lock that this thread or task holds, or else of its process; empty if there is none."""
     thread: str
     """Name of the waiting thread or task."""
     since: float
@@ -215,11 +215,12 @@ async def holder(key: str) -> tuple[str, bytes]:
 
 
 async def listens(public: str, key: str) -> bool:
-    """Return True if the process that holds a lock is alive, because it is subscribed to its inbox.
+    """Return True if the process that holds a lock is alive: it is subscribed to its inbox.
 
-    A killed process leaves its record.
+    The record of a killed process does not show this, because it stays on the server for a while.
 
-    ``public``: public id of the process. In a Cluster the inbox may be on another server, so the result is then always True.
+    ``public``: public id of the process. In a Cluster with sharded pub/sub, the inbox may be on another server. The result is
+    then always True.
     """
     if "{" in public:
         return True

@@ -106,7 +106,7 @@ def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any],
             if isinstance(call, Command):
                 line.call(call, lambda value, sent: go_on(value if isinstance(value, WireError) else Answer(value, sent, sent)))
             else:
-                operation.close()  # the operation wants to retry after a pause; the next look replaces the retry
+                operation.close()  # the operation wants to retry after a pause; the next search replaces the retry
                 then(None)
 
     go_on(None)

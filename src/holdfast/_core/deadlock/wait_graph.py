@@ -78,7 +78,7 @@ class WaitGraph:
                 self.waits, self.untold = waits, True
                 self.nodes[0].facts_changed(now)
         if self.detector is None and any(wait.yields for wait in self.waits):
-            from holdfast._core.deadlock.victim import DeadlockDetector  # imported here since most processes never need it
+            from holdfast._core.deadlock.victim import DeadlockDetector  # imported here, as most processes never need it
 
             self.detector = DeadlockDetector()
         if self.detector is not None:

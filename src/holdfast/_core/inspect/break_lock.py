@@ -62,7 +62,7 @@ async def break_lock(
     """Revoke a lock from its holder. Return the reply or the error of each server.
 
     ``mark``: hash of the holder's token, as an inspection shows it; another holder keeps the lock. ``by``: name of the person
-    that breaks the lock, which is sent to the former holder. ``prefix``: key prefix that the users of the lock pass.
+    who breaks the lock, which is sent to the former holder. ``prefix``: key prefix that the users of the lock pass.
     ``leads``: True if the holder may be an elected leader, so that observers have to be notified. Raises WireError if no
     server replies.
     """
@@ -81,7 +81,7 @@ async def break_lock(
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
     """Revoke permits of a semaphore or read-write lock from their holders. Return the reply or the error of each server.
 
-    ``marks``: hashes of the holders' tokens, as an inspection shows them. ``by``: name of the person that breaks the lock,
+    ``marks``: hashes of the holders' tokens, as an inspection shows them. ``by``: name of the person who breaks the lock,
     which is sent to the former holders.
     """
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))

@@ -34,7 +34,7 @@ class Hold(NamedTuple):
     mark: str
     """Hash of the holder's token, which shows whether two replies name the same holder.
 
-    The secret token cannot be found from it.
+    The secret token cannot be computed from it.
     """
     remaining: float | None
     fence: int
@@ -112,7 +112,7 @@ class Field:
     """Number of servers on which a SCAN is run. Each of them has some of the keys."""
     timeout: float
     slot_of: Callable[[bytes], int] | None = None
-    """Function that returns the Cluster slot of a key, since a script may read keys of one slot only; None outside a
+    """Function that returns the Cluster slot of a key, because a script may read keys of one slot only; None outside a
     Cluster."""
 
     def together(self, keys: list[bytes]) -> Iterator[list[bytes]]:
@@ -168,7 +168,9 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
 
 
 async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
-    """Return the state of the locks with these keys. Raises WireError if no server replies.
+    """Return the state of the locks with these keys.
+
+    Raises WireError if no server replies, or if the last error is a refusal for good, such as a missing permission.
 
     ``most``: maximum number of holders, and also of waiters, to list for each lock; 1: list no waiters. ``records``: process
     records that were read before, to which new ones are added; None: none.
@@ -239,9 +241,9 @@ class Survey:
 
 
 async def page(survey: Survey) -> list[Seen]:
-    """Return the next page of locks of a survey. A page may be empty although others follow.
+    """Return the next page of locks of a survey. A page may be empty although further pages follow.
 
-    Raises WireError if no server replies.
+    Raises WireError if too few servers reply, or if one refuses for good, for example for lack of a permission.
     """
     where = survey.where
     keys = survey.take()

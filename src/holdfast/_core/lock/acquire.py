@@ -1,10 +1,10 @@
 """Acquire a lock: the one operation for locks, permits, elections and locks on several servers.
 
 An attempt first gets the turn in the queue inside its process (`_core.lock.local_queue`). One attempt at a time has the turn:
-it holds the lock, or asks the server for the lock. The others wait in that queue. Attempts for a
-`FairLock` or for permits have no such queue: each has the turn from its start. A `Strategy` has the functions that ask. The
-functions for one server are in this module, those of candidates in `_core.election`, and those for several servers
-in `_core.quorum.acquire`.
+it holds the lock, or asks the server for the lock. The other attempts of the process wait in that queue. Attempts for a
+`FairLock` or for permits have no such queue: each has the turn from its start. A `Strategy` names the functions that ask the
+server or servers. Those for one server are in this module, those of candidates in `_core.election`, and those for several
+servers in `_core.quorum.acquire`.
 
 On one server, the first request asks only whether the lock is free, and acquires a free lock in one round trip. If the lock
 is busy, the inbox of the process (the channel for messages to it) is subscribed next, so that no hand-over message can be
@@ -48,13 +48,14 @@ from holdfast._core.requests import (
 from holdfast._core.retry import retry_idempotent
 
 RECALL_WITHIN_S = 0.25
-"""Maximum seconds that ``wait=0`` waits for a lock that may linger: its holder has released it, and keeps it for quick reuse.
+"""Maximum seconds that an attempt with ``wait=0`` still waits for a lock that may become free at once.
 
-The attempt asks such a holder to hand the lock over.
+The lock may linger (its last holder has released it, and keeps it for quick reuse): the attempt asks that holder to hand it
+over. Or this process may be about to release the lock, or to find its lease lost.
 """
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
-"""The result of a wait whose position in the queue is lost. The attempt then starts over under a new token."""
+"""The result of a wait if the attempt has lost its position in the server's queue. It then starts over under a new token."""
 
 
 class KeyConflict(Exception):
@@ -62,7 +63,7 @@ class KeyConflict(Exception):
 
 
 async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
-    """Return the error for a lock whose key holds other data. Its message says which kind of object uses the key."""
+    """Return the error for a lock whose key holds data of another kind of object; the message names the kind if it is known."""
     return KeyConflict(await explained(found, *spec.keys[:2], spec.timeout))
 
 
@@ -83,9 +84,9 @@ class Strategy(NamedTuple):
 async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> Grant | Busy:
     """Acquire the lock within ``wait`` seconds. Return Busy if the lock was not free in this time.
 
-    ``wait``: None: without limit; 0: try once, without waiting. ``strategy``: functions that ask the server or servers. Raises
-    WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds other data; a
-    strategy may raise further errors. The lease of the returned Grant is registered: the keeper (background thread) renews it.
+    ``wait``: None: without limit; 0: try once (see `RECALL_WITHIN_S`). ``strategy``: functions that ask the server or servers.
+    Raises WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds data of
+    another kind; a strategy may raise further errors. The lease of the returned Grant is registered: the keeper renews it.
     Unless a Grant is returned, everything that the attempt left in this process and on the server is removed, even after a
     cancellation.
     """
@@ -116,7 +117,7 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> G
 
 
 async def _wait_for_turn(attempt: Attempt, waits: bool, now: float) -> tuple[Turn | Busy, float]:
-    """Wait in the local queue until the attempt gets a turn, or its time is up. Return its turn, as `_look`, and the time."""
+    """Wait in the local queue until the attempt gets a turn, or its time is up. Return the result of `_look`, and the time."""
     if waits:
         attempt.waits()
     while attempt.turn is None and (attempt.until is None or now < attempt.until):
@@ -136,7 +137,7 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
     local_queue = local_queue_of(attempt)
     try:
         place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
-        # The next waiter of this process inherits the place first. If there is none, no later one may inherit it either.
+        # Offer the place to the next waiter of this process. If there is none, give it up, so that no later waiter inherits it.
         if place is not None and place.attempt is attempt and not local_queue.pass_place_on(attempt, place):
             await UnregisterWaiter(place)
         if not local_queue.has_lease(attempt):
@@ -146,10 +147,10 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
 
 
 def register_lease(attempt: Attempt, grant: Grant) -> Grant:
-    """Create the lease of a grant, have the keeper (background thread) renew it, and tell the local queue. Return the grant.
+    """Create the lease of a grant, have the keeper (background thread) renew it, and note it in the local queue.
 
-    `_core.lock.uncontended.took` does the same for its grants. After an exception, `abandon` finds what was done. Raises
-    NotSent, with nothing registered, if the keeper was told to stop meanwhile.
+    Return the grant. `_core.lock.uncontended.took` does the same for its grants. After an exception, `abandon` undoes what was
+    done. Raises NotSent, with nothing registered, if the keeper was told to stop meanwhile.
     """
     node = attempt.node
     assert node is not None
@@ -158,7 +159,7 @@ def register_lease(attempt: Attempt, grant: Grant) -> Grant:
     # An interrupt may come between any two of these steps: `abandon` finds the lease in the attempt, whatever else was done.
     attempt.held_lease = grant.held_lease = held_lease = grant.held_lease or HeldLease(grant)
     with node.mutex:
-        # If max_hold or progress_within ends the lease before its claim window, the keeper must be awake for that.
+        # If max_hold or progress_within ends the lease before its deadline, the keeper must wake up in time for that.
         hurry = not grant.in_claim_window or held_lease.good_until < held_lease.deadline
         outdated = node.register(held_lease, grant.taken, hurry=hurry)
         if attempt.local_queue is not None:
@@ -247,10 +248,10 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
         result = await acknowledged(await strategy.take(attempt, at_once, now, None))
         return register_lease(attempt, result) if isinstance(result, Grant) else result
     local_queue, place = local_queue_of(attempt), turn.place
-    # Without a subscribed inbox, join later: if the server is away, the attempt would wait for the inbox, not fail at once.
+    # Join at once only if the inbox is subscribed: otherwise, if the server is down, the attempt would wait and not fail.
     if place is None and local_queue.crowded and local_queue.reachable and not (at_once or attempt.maybe_in_flight):
         attempt.token = attempt.spec.token(await NewToken())
-        # Asking first whether the lock is free would most likely be a wasted round trip.
+        # Others waited at the last grant, so asking first whether the lock is free would most likely waste a round trip.
         place = Waiter(attempt, local_queue.last_reply)
     try:
         result = await strategy.take(attempt, at_once, now, place)
@@ -298,7 +299,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
                 # Not queued yet: the server stores nothing of this attempt, unless an earlier copy of the request arrives.
                 attempt.may_be_on_server = attempt.maybe_in_flight
         if at_once and busy.lingers and not attempt.hasty:
-            # The holder may only linger. It releases the lock when asked, and only a waiter with a place in the queue asks it.
+            # The lock may only linger: its holder then releases it when asked. A waiter asks by joining the server's queue.
             at_once, attempt.until = False, await Now() + RECALL_WITHIN_S
         if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)
@@ -406,8 +407,8 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
         case Granted(fence, deadline, claim):
             now = await Now()
             if now >= deadline or (claim and not attempt.spec.renew):
-                # The message was read too late, or nobody will renew the claim: ask for the full lease. The same token keeps
-                # the same fence. If the claim has ended meanwhile, another client holds the lock, and the attempt starts over.
+                # The message was read too late, or nobody will renew the short claim of a hand-over: ask for the full lease.
+                # The token keeps its fence. If the claim has ended and another client has the lock, the attempt starts over.
                 answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, in_claim_window=claim, queued=True, last=fence + BLOCK - 1)

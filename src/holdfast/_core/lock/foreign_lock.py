@@ -16,19 +16,19 @@ _TOKEN = 32
 
 
 _NO_EXPIRY = -1
-"""Reply to PTTL for a key without an expiry. redis-py's lock has none by default. -2: the key is gone."""
+"""Reply to PTTL for a key without an expiry. A lock of redis-py has no expiry by default. For a missing key, it is -2."""
 
 
 def key_of(spec: Spec) -> bytes | None:
     """Return the key that another library's lock of the same name would have; None if the key need not be checked.
 
-    A program that passes ``prefix=`` or ``key=`` has chosen its keys on purpose.
+    A program that passes ``prefix=`` or ``key=`` has chosen its keys on purpose, so they are not checked.
     """
     return None if spec.home or spec.prefix != names.PREFIX else names.name_of(spec.keys[0], names.PREFIX)
 
 
 def may_be_lock(value: bytes) -> bool:
-    """Return True if a key with this value may be a lock. The expiry of the key decides; see `is_lock`."""
+    """Return True if this value may belong to a lock. `is_lock` then decides by the expiry of the key."""
     return 0 < len(value) <= LONGEST
 
 

@@ -6,8 +6,8 @@ fences for this process with each grant, and each new holder gets the next of th
 
 This queue is changed only while the keeper's mutex is held, and no code of the user runs meanwhile. A change lists the
 attempts to wake in `untold`, and `wake_changed` wakes them after the mutex is released. If a signal interrupts `wake_changed`,
-the next call wakes the rest. A signal handler or finaliser may run in the middle of a change, in the same thread. Its own
-changes are then postponed until that change is complete.
+the next call wakes the rest. A signal handler or finaliser may interrupt a change, in the same thread. The changes that it
+makes itself are then postponed until the interrupted change is complete.
 
 The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
 is renewed early, at most once a second, while an attempt waits, or if an attempt without a wait finds the lock held. If the
@@ -184,8 +184,7 @@ class LocalQueue:
         self.crowded = False
         """True if clients of other processes were waiting when the server last granted the lock to this process."""
         self.late_at = float("inf")
-        """Monotonic time, in seconds, of the first timeout of a waiter; it may be too early. Infinity: no
-        timeouts."""
+        """Monotonic time, in seconds, at which the first waiter times out, or earlier; infinity: no waiter has a timeout."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
         """The early renewal (check of the lease) that a waiter has caused, until its reply arrives; None: there is none."""
@@ -273,8 +272,8 @@ class LocalQueue:
         server.
 
         Return True if a reply is outstanding, for which the attempt has to wait. The reply sets `Attempt.until`, the end of
-        the wait, to the present time. Return False if no renewal was started, because the last one is less than a second old
-        or there is no lease.
+        the wait, to the present time. Return False if no renewal was started, because the last early one is less than a second
+        old, or because there is no lease to renew.
         """
         with self.mutex:
             question = self.question
@@ -355,8 +354,8 @@ class LocalQueue:
         """
         if self.turn_of is attempt:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
-            # Waiters behind this attempt in the server's queue have notified an earlier holder, and must not be starved. A
-            # notification that arrived before the grant may be for this attempt.
+            # Waiters behind this attempt in the server's queue have notified only an earlier holder, and must not be starved.
+            # A notification for this attempt may also have arrived before the grant.
             self.crowded = self.node.asked_for(attempt.token) or grant.queued
             self.asked |= self.crowded
             self.held_lease = grant.held_lease
@@ -645,7 +644,7 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """An attempt with the lock gives up: hand the lock on to the next waiter, or have the keeper release it."""
+        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 
@@ -661,8 +660,8 @@ class LocalQueue:
         if held_lease is None:
             place = self.node.waiting.get(attempt.token)
             if place is None and attempt.may_be_on_server:
-                # The server may have granted the lock, and nobody reads the reply: the keeper revokes it before the next one
-                # asks.
+                # The server may have granted the lock, and nobody reads the reply: the keeper revokes the token before the
+                # next attempt asks.
                 self.turn_of = KEEPER_TURN
                 self.node.revoke(self, attempt)
                 attempt.may_be_on_server = False
@@ -678,7 +677,7 @@ class LocalQueue:
         return True
 
     def _linger(self, spec: Spec, now: float) -> bool:
-        # An attempt of another process with ``wait=0`` asks again only if the token shows that the lock may linger.
+        # A lock may linger only if its token ends in "~": without it, ``wait=0`` in other processes does not ask for the lock.
         if self.queue or self.asked or not spec.linger or self.held_lease is None or not self.held_lease.token.endswith("~"):
             return False
         self.held_lease.owner = nobody
@@ -691,7 +690,7 @@ class LocalQueue:
         """Return a grant of the held lease for the attempt, with the next reserved fence.
 
         The grant has fence 0 if the server must be asked first: no reserved fence is left, or the lease is valid for too short
-        a time. ``renewed``: True if the lease was renewed just now. Any remaining time is then enough, since another renewal
+        a time. ``renewed``: True if the lease was renewed just now. Any remaining time is then enough, because another renewal
         would bring no more.
         """
         fence, left = 0, held_lease.deadline - now

@@ -27,16 +27,16 @@ MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 SHORTEST_WAIT_S = 0.001
 """Seconds to wait for one of the locks if the time is nearly up.
 
-A wait of 0 would not join the queue, and so might overtake waiters in it.
+An attempt with a wait of 0 would not join the queue, and might overtake the waiters in it.
 """
 
 
 class PartLost(Exception):
-    """Raised if one of the locks is lost after it was acquired, while the attempt waits for another one."""
+    """Raised if one of the locks is lost before all of them are acquired."""
 
 
 class Blocked(Busy):
-    """The result of a wait that was too short. `part` is the lock that was busy."""
+    """The result of an acquisition whose time ran out because one of the locks, `part`, was busy."""
 
     part: Part
 
@@ -57,7 +57,7 @@ class Part(Protocol):
         """Acquire this lock alone, within ``wait`` seconds (None: without limit; 0: one try)."""
 
     def hold(self, grant: Grant) -> None:
-        """Keep the registered lease of this grant."""
+        """Store the lease of this grant, which the keeper renews already."""
 
     @property
     def lost(self) -> bool:
@@ -190,7 +190,7 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
         answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
-        return 0  # a request for the first lock alone either gets the error, or finds the lock granted by the lost reply
+        return 0  # the caller asks for the first lock alone: that fails, too, or finds the lock granted if a reply was lost
     if len(answer.value) < 2 * len(parts):
         _settle(attempts, doubts)
         for attempt in attempts:
@@ -252,7 +252,7 @@ async def release(parts: Sequence[Part]) -> None:
     try:
         wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
     except BaseException:
-        # Cancelled or interrupted: nobody knows which locks are released, while others of this process wait for them.
+        # Cancelled or interrupted: nobody knows which locks are released, and other attempts of this process may wait for them.
         await undo(parts)
         raise
     if wrong:
@@ -278,7 +278,7 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
 async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
     """Release these locks with one script. Return for each lock whether it was still held.
 
-    If the server cannot be reached, return the error for each lock.
+    If the request fails, return its error for each lock.
     """
     tokens = [turn for part in parts if (turn := part.giving()) is not None]
     args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))
@@ -296,5 +296,6 @@ async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
                 return [error for _ in parts]
             await Sleep(0.02 * failures)
         else:
-            # If the first copy of this request released the lock, another client may hold it by now.
+            # A repeated request finds a lock no longer held if the first copy released it. If its lease has not expired, the
+            # first copy did.
             return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

@@ -2,7 +2,7 @@
 
 Waiters, renewals and local queues decide what has to be asked. A `Node` turns these decisions into requests, and sends them
 over two connections: one for commands, the other for published messages. The thread and its sockets are in
-`_runtime.keeper.thread` and `_net.pipelined_connection`. The simulator passes connections of its own.
+`_runtime.keeper.thread` and `_net.pipelined_connection`. The simulator passes simulated connections.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Node:
         """True if other clients may look up the process of a listener. Then the process record must be written.
         """
         self._reachable_prefixes: set[bytes] = set()
-        """Prefixes whose inboxes (pub/sub channels) must be subscribed, although no waiter may be in the server's queue."""
+        """Prefixes whose inboxes (pub/sub channels) must be subscribed even if no attempt waits in the server's queue."""
         self._inbox_at: dict[bytes, float] = {}
         """Monotonic time, in seconds, of the next try to subscribe the inbox of each prefix; without an entry: at once."""
         self._ping_at = self._deaf_until = 0.0
@@ -332,7 +332,7 @@ class Node:
         for spec in [renew.held_lease.spec for renew in due]:
             if self._inbox_address.strays(spec.keys[0]):
                 with self.mutex:
-                    self._ask(spec)  # waiters of other processes cannot reach this inbox, so assume that there is one
+                    self._ask(spec)  # waiters of other processes cannot reach this inbox, so assume that one of them waits
         for batch in self._inbox_address.together(due, lambda renew: renew.held_lease.spec):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
@@ -394,14 +394,14 @@ class Node:
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
                 deaf = self.waiting.listens(prefix) and not answer[0] and now >= self._deaf_until
                 if deaf:
-                    self._deaf_until = now + PING_EVERY_S  # in a Cluster, the reply may come from another server: no hurry
+                    self._deaf_until = now + PING_EVERY_S  # in a Cluster, the wrong server may have replied: reconnect rarely
             if deaf:
                 self.inbox.fail("the server no longer counts this inbox as subscribed")
 
         self.commands.call(refreshment(batch, self.channel(prefix), timeout), then)
 
     def _tend_inboxes(self, now: float) -> None:
-        """Subscribe the inboxes that are not subscribed yet. Test the connection of the others with a PING."""
+        """Subscribe the inboxes that are not subscribed yet. If one is, test the connection for messages with a PING."""
         with self.mutex:
             self._forget_closed_listeners()
             missing = [prefix for prefix in self._wanted() if not self.waiting.listens(prefix)]
@@ -494,7 +494,7 @@ class Node:
             del self.asked_early[next(iter(self.asked_early))]
 
     def _local_queue_of(self, held_lease: HeldLease) -> Queue | None:
-        """Return the queue of this process for the lock of a lease; None if the lock was never shared.
+        """Return the local queue for the lock of a lease; None if the lock has no such queue.
 
         The caller holds the mutex.
         """
@@ -508,7 +508,7 @@ class Node:
     # The process record
 
     def _write_records(self) -> None:
-        """Write one process record under each prefix in use, because ACLs may keep users of one prefix from reading another."""
+        """Write one process record under each prefix in use, because ACLs may forbid the users of a prefix to read others."""
         with self.mutex:
             waits = self.wait_graph.waits
             told, self._told = self._told, {prefix for wait in waits for prefix in wait.prefixes}
@@ -526,7 +526,8 @@ class Node:
             self.commands.call(record, lambda _answer, _sent: None)
 
     def _prefixes_in_use(self) -> set[bytes]:
-        """Return the key prefixes of all listeners, waiters and leases of this process. The caller holds the mutex."""
+        """Return the key prefixes of all leases, waiters, and listeners that need a process record. The caller holds the mutex.
+        """
         meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
         return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}
 

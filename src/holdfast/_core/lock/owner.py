@@ -44,7 +44,7 @@ def nobody() -> None:
 
 
 def is_held_by(held_lease: Held, caller: int, *, inside: bool = False) -> bool:
-    """Return True if the thread or task with the id ``caller`` holds this lease; ``inside``: only in a ``with`` statement."""
+    """Return True if the thread or task with the id ``caller`` holds this lease; ``inside``: and a ``with`` acquired it."""
     holder = held_lease.holder()
     if holder is None or not caller or held_lease.over or held_lease.lost:
         return False

@@ -1,7 +1,7 @@
 """The interfaces between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
 
 A local queue is the queue of a process for one lock. A node is the part of the keeper (background thread) for one server. Each
-protocol here lists the methods of one of these that another one calls. `Watched` is for the search for deadlocks.
+protocol here lists the methods of one of these objects that the others call. `Watched` is for the search for deadlocks.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Lines(Protocol):
 
 
 class InboxAddress(NamedTuple):
-    """The id of a node's inbox (its channel for messages), and in a Cluster rules about which keys one request may name."""
+    """The id of a node's inbox (its channel for messages). In a Cluster, also the rules for the keys of one request."""
 
     inbox: str
     """Id of the inbox. The name of the inbox's pub/sub channel is the key prefix and this id."""

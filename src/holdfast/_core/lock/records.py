@@ -182,7 +182,7 @@ class Registrar(Protocol):
 
 
 class Attempt:
-    """One try to acquire a lock, under a token of its own."""
+    """One try to acquire a lock. The server knows it by its token."""
 
     __slots__ = (
         "began",
@@ -221,7 +221,8 @@ class Attempt:
     waited: bool
     """True if the attempt has waited for other attempts of this process; an outage of the server is then tolerated."""
     hasty: bool
-    """True if the attempt must never wait: it runs in a signal handler, and the interrupted code may hold the lock."""
+    """True if the attempt has ``wait=0`` in a signal handler. It must not wait, because the interrupted code may hold the lock.
+    """
     local_queue: Queue | None
     """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
     turn: Turn | None
@@ -495,7 +496,7 @@ class HeldLease:
     since: float
     """Monotonic time, in seconds, of the grant."""
     asked_at: float
-    """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
+    """Monotonic time, in seconds, of the last renewal request (by the user or the keeper); also its sequence number."""
     shortest: float
     """Length in seconds of the shortest lease that an earlier, unnumbered renewal may still leave on the server."""
     latest: float
@@ -507,7 +508,7 @@ class HeldLease:
     label: str | None
     """Label of the lock object that holds the lease now; handing the lease on may change it."""
     hint: str
-    """Name of the person that broke the lock, according to a message, or empty; used once the server confirms the loss."""
+    """Name of the person who broke the lock, according to a message, or empty; used once the server confirms the loss."""
     question_at: float
     """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
     questioned_at: float
@@ -584,7 +585,8 @@ class HeldLease:
     def compatible_with(self, spec: Spec) -> bool:
         """Return True if the lease can be handed on to an attempt for ``spec``.
 
-        Both must have the same ttl, and the lease must have the replicas and the quarantine that ``spec`` asks for.
+        Both must allow handing on and have the same ttl. The lease must have the replicas and the quarantine that ``spec``
+        asks for.
         """
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas

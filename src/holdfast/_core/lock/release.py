@@ -22,7 +22,7 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
         return
     spec, mode = attempt.spec, "bury" if attempt.maybe_in_flight else "leave"
     try:
-        for limit in (0.2, 0.1):  # together with `GRACE`, these are less than a second after the attempt's time
+        for limit in (0.2, 0.1):  # with `GRACE_S`, an attempt that gives up ends less than a second after its time
             try:
                 await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
             except (NotSent, Unknown):
@@ -89,7 +89,7 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
                     raise
                 await Sleep(0.02 * failures)
             else:
-                # If the first copy of this request released the lock, another client may hold it by now.
+                # A repeated request finds the lock no longer held if the first copy released it: `in_time` decides.
                 return first.value == 1 or (resent and in_time)
     except WireError:
         raise

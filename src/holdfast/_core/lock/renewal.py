@@ -138,14 +138,14 @@ class Registry(Protocol):
         """Have the process record for this prefix written soon."""
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
-        """Have a new label of the lock's user written soon."""
+        """Have a new label of a lock written to the process record soon."""
 
 
 def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
     This grant may prove that older leases are lost. Return these: the caller reports them after it has freed the mutex.
-    ``hurry``: False if the lease was just handed over: waking the keeper would delay its holder, and it wakes in time anyway.
+    ``hurry``: False if the lease was just handed over: the keeper wakes in time anyway, and waking it now would delay the holder.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)
@@ -182,7 +182,7 @@ class Renewing:
         self._sharers: dict[bytes, dict[str, HeldLease]] = {}
         """Leases of read-write locks that this process holds, by key of the lock and token of the lease."""
         self._hints: dict[str, str] = {}
-        """Name of the person that broke the lock, by token, from messages that arrived before the lease was known here."""
+        """Name of the person who broke the lock, by token, from messages that arrived before the lease was known here."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -348,10 +348,10 @@ class Renewing:
             held_lease.question_at, held_lease.questioned_at = INFINITY, now
         if held_lease.spec.renew:
             ttl = min(held_lease.ttl, held_lease.ends_at - now)
-            # The lease is placed by its next renewal, so the reply to this one hardly ever has to move it.
+            # Place the lease in the slot of its next renewal now, so that the reply to this one hardly ever has to move it.
             held_lease.renew_at = held_lease.due_at(now + held_lease.ttl * held_lease.spec.renew_part)
         else:
-            ttl = whole(held_lease.deadline - now)  # keeps the deadline as it is: only its holder may renew this lease
+            ttl = whole(held_lease.deadline - now)  # keeps the deadline as it is: only the holder may extend this lease
         renewals.append(Renew(held_lease, ttl, held_lease.note_request(now, ttl)))
         self.watch(held_lease)
 
@@ -364,7 +364,7 @@ class Renewing:
         if held_lease.over or held_lease.lost:
             return True
         if answer == codes.NOT_NEWEST:
-            return True  # overtaken by a renewal by hand, whose reply says how long the lease is
+            return True  # overtaken by a renewal that the user called, whose reply says how long the lease is
         kept = answer in {1, codes.UNNUMBERED}
         if kept and now < held_lease.deadline:
             held_lease.hint = ""  # the message was forged, or was about another lease
@@ -374,7 +374,7 @@ class Renewing:
         self.forget(held_lease.token)
         if kept:
             # Read too late: the lease had ended. A late copy of the first request may have acquired the lock again, after
-            # others.
+            # other holders.
             return not held_lease.lose(held_lease.why_over)
         if answer == codes.TAKEN_AWAY:
             return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "it was taken away")

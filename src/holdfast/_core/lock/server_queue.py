@@ -6,10 +6,10 @@ that the waiters still wait, and asks whether one of them has got its lock. One 
 A waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
 subscribed again.
 
-The claim window (`CLAIM_WINDOW_S`) is the time for which the server keeps the lock for its new holder. Only inside it, a
-waiter accepts a hand-over message without asking the server. The waiter counts the window from its last request with the
-reply "waiting": it sent that request before the lock was handed over. A message is ignored if its fence is not higher than
-the last fence that the waiter has seen.
+The claim window (`CLAIM_WINDOW_S`) is the time for which the server keeps the lock for its new holder. A waiter accepts a
+hand-over message without asking the server only within this window. It counts the window from its last request with the reply
+"waiting". That request was sent before the hand-over, so the window never ends later for the waiter than for the server. A
+message is ignored if its fence is not higher than the last fence that the waiter has seen.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Waiting:
         waiter.busy = busy
         waiter.last_contact = now
         waiter.down = None
-        # Counted from the reply, to be never too early: a refresh just before the lease ends would be wasted.
+        # Counted from the reply, so that it is never too early: a refresh just before the lease ends would be wasted.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST_S)
         if waiter.asked_under != self.subscription(waiter.attempt.spec.prefix):
             waiter.refresh_at = now  # the inbox was not subscribed meanwhile: a message may have been missed
@@ -192,7 +192,7 @@ class Waiting:
             if attempt is None or (attempt.token == token and attempt.may_be_on_server):
                 return None  # an attempt of another process, or an attempt that has read its grant in a reply
             if now < self._handed_on.get(token, -INFINITY) + REFRESH_EVERY_S:
-                return None  # a copy of the message, or a forged one: its sender could flood the server
+                return None  # a copy of the message, or a forged one, whose sender must not make this process flood the server
             self._handed_on[token] = now
             spec = attempt.spec
             return Run(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
@@ -232,7 +232,8 @@ class Waiting:
     def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
         """Note that the inbox of this prefix cannot be subscribed, because of ``error``.
 
-        Waiters that are not in the server's queue yet fail with this error once their outage budget is used up.
+        Waiters that are not in the server's queue yet fail with this error: at once if the server forbids the subscription,
+        otherwise when their outage budget is used up.
         """
         for waiter in self._told_by(prefix):
             waiter.down = error
@@ -281,8 +282,8 @@ class Waiting:
             deadline = sent + ttl - margin(ttl)
             match reply:
                 case Held(fence) if deadline > now:
-                    # If another attempt has inherited the place since, the server may have granted less than that one wants:
-                    # as after a hand-over, the lease is short until it is renewed.
+                    # If another attempt has inherited the place since, it may want a longer lease than the server has granted.
+                    # Then, as after a hand-over, the lease is short until it is renewed.
                     self._settle(waiter, Granted(fence, deadline, in_claim_window=ttl < wanted))
                 case Held():
                     waiter.refresh_at = now  # the reply came so late that the lease may be over: ask again

@@ -1,4 +1,7 @@
-"""Renew and release locks and permits whose Cluster slot is being moved to another server, with scripts for a single key."""
+"""Renew and release locks and permits whose Cluster slot is being moved to another server, with scripts for a single key.
+
+While a slot moves, the server refuses a script for several keys if it has only some of them.
+"""
 
 from __future__ import annotations
 

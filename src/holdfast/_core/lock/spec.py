@@ -17,7 +17,7 @@ GRID = 16
 
 
 def margin(ttl: float) -> float:
-    """Return the drift margin in seconds: the part of a lease that its holder does not use, since clocks differ in speed.
+    """Return the drift margin in seconds: the part of a lease that its holder does not use, because clocks differ in speed.
 
     The margin is 1% of ``ttl`` plus 2 ms, as in Redlock.
     """

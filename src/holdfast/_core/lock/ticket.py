@@ -105,9 +105,10 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
-    Return a Grant, whose lease is registered, or Void if the ticket is expired or used. Raises WireError if the server is
-    unreachable, KeyConflict if a key of the lock holds other data. Unless a Grant is returned, this process does not hold the
-    lock. If the server has not received the request, the ticket can still be used; otherwise the lock is released.
+    Return a Grant, whose lease is registered, or Void if the ticket has expired or is not valid any more. Raises WireError if
+    the server is unreachable, KeyConflict if a key of the lock holds other data. Unless a Grant is returned, this process does
+    not hold the lock. After an error, the ticket can still be used if the server has not received the request. Otherwise the
+    lock is released.
     """
     spec = attempt.spec
     try:
@@ -146,7 +147,7 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
                 raise
             await Sleep(0.02)
         else:
-            # A late copy of the request is harmless, because the token that it hands over is revoked.
+            # A late copy of the request is harmless, because the token that it would replace is revoked.
             heir.maybe_in_flight, heir.may_be_on_server = False, isinstance(answer.value, Exchanged)
             match answer.value:
                 case Conflict() as conflict:

@@ -1,9 +1,10 @@
 """Acquire and release a lock that nobody else wants: plain functions for the common outcome, without an operation.
 
-Every driver calls them: `lead`, then `took` with the reply of the server; `leave`, then `left`. If another attempt of the
-process is ahead: `park`, then `woken`. They return None or False whenever the outcome is another one. The operation then goes
-on (`_core.lock.acquire.acquire` or `_core.lock.release.release`), with the outcome of the
-request that was sent, so that nothing is sent twice.
+To acquire a lock, a driver calls `lead`, sends the request, and calls `took` with the server's reply. To release it, a driver
+calls `leave`, sends the request, and calls `left` with the reply. If another attempt of the process has the turn, the driver
+calls `park`, and `woken` after the wait. If the outcome is not the common one, these functions return None or False. Then the
+operation goes on (`_core.lock.acquire.acquire` or `_core.lock.release.release`). It gets the outcome of the request that was
+sent, so that nothing is sent twice.
 
 An exception of a signal handler or a cancellation may end the caller at any point: after `lead`, the caller runs
 `_core.lock.acquire.abandon`; after `leave`, it revokes the token of the lease.
@@ -32,8 +33,8 @@ class Tokens(Protocol):
 def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Frame | None:
     """Give the turn in the local queue to an attempt, and return the request that acquires the lock under its token.
 
-    Return None, with nothing changed, if the process holds or asks for the lock, if other clients waited for it before, or if
-    no token is left. ``wait``: seconds to wait from ``now``, a monotonic time; None: without limit.
+    Return None, with nothing changed, if the process holds or asks for the lock, if others waited at its last grant, or if no
+    token is left. ``wait``: seconds to wait from ``now``, a monotonic time; None: without limit.
     """
     spec, queue = attempt.spec, attempt.local_queue
     try:
@@ -42,7 +43,7 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
         else:
             assert isinstance(queue, LocalQueue)
             recall = RECALL_WITHIN_S
-            # Looked at before the mutex is acquired, because in a crowd this is the usual case.
+            # Checked without the mutex first, because this is the usual case if many attempts compete.
             if queue.turn_of is not None or queue.held_lease is not None or queue.crowded or queue.in_change():
                 return None
             with queue.mutex:
@@ -117,7 +118,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
     attempt.held_lease = grant.held_lease = held_lease = HeldLease(grant)
     with node.mutex:
         outdated = register(node, held_lease, came)
-        early = bool(node.asked_early) and node.asked_for(attempt.token)  # a message about it came before the reply
+        early = bool(node.asked_early) and node.asked_for(attempt.token)  # a waiter's message for it came before the reply
         if queue is not None and queue.turn_of is attempt:
             assert isinstance(queue, LocalQueue)
             queue.fence, queue.last, queue.taken, queue.passes, queue.trouble = grant.fence, grant.last, came, 0, None
@@ -162,7 +163,7 @@ def left(attempt: Attempt, held_lease: HeldLease, reply: object) -> bool:
     if reply != 1:
         return False
     assert isinstance(node, Node)
-    with node.mutex:  # only now, after the round trip, because other callers wait for its outcome
+    with node.mutex:  # not before the request: other callers wait for its outcome, so nothing may delay it
         node.renewing.forget(held_lease.token)
         if isinstance(queue, LocalQueue) and queue.turn_of is attempt and not queue.queue:
             queue.held_lease, queue.turn_of, queue.asked = None, None, False

@@ -1,8 +1,9 @@
 """Acquire, renew and release a lock on several independent servers: a client holds it if a majority votes for the client.
 
-All servers are asked for their votes at the same time. Once the result is certain, slow replies are not waited for. Each
-granted vote has a fence. The fence of the lock is the highest of them, and a majority of the servers must confirm that they
-know it. If there is no majority, the client undoes its votes.
+All servers are asked for their votes at the same time. As soon as the result is certain, the client waits for no further
+reply. Each vote grants a range of fences. The range of the lock goes from the highest first fence to the highest last fence
+of the votes. A majority of the servers must confirm that they know this last fence. If there is no majority, the client
+undoes its votes.
 
 The servers have no queues: if each of two clients were first in one server's queue, they would block each other. Instead, each
 server notifies the waiting clients when the lock may be free (`_lua/quorum/vote.lua`).
@@ -172,7 +173,10 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
 
 
 async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
-    """Raise ConfigMismatch or KeyConflict if servers reply with such a problem, and the others cannot form a majority."""
+    """Raise ConfigMismatch or KeyConflict if the replies of the servers prove that no majority can grant the lock.
+
+    Either too many servers report such a problem, or two names in the list stand for the same server.
+    """
     vote_round.check()
     found = vote_round.conflict()
     if found is None:
@@ -209,7 +213,7 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
     grant = Grant(attempt, fences.fence, now, deadline, queued=others, last=fences.last)
     quorum_lease = grant.held_lease = QuorumLease(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
     for number, name in enumerate(server_set.names):
-        if attempt.voted[number]:  # it has granted, or has not replied yet
+        if attempt.voted[number]:  # the server has granted its vote, or has not replied yet
             end = granted[number].sent + length if number in granted else now + length
             part = Grant(attempt, fences.fence, now, end)
             quorum_lease.node_leases[number] = NodeLease(part, quorum_lease, number, name, number in granted)
@@ -232,7 +236,7 @@ async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadli
         await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
         if not confirmed.reached:
             return None
-    # The fences begin at the highest first fence, since another server may have issued lower ones before.
+    # The fences begin at the highest first fence, because another server may have issued lower ones before.
     return Held(max(vote.first for vote in votes), best.fence)
 
 

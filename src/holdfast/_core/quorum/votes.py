@@ -181,7 +181,7 @@ Reply = Yes | HeldElsewhere | Quarantined | ConfigDiffers | Conflict
 def _read_vote(raw: object) -> Reply:
     assert isinstance(raw, list)
     reply: Reply
-    if raw[1] == 1:  # the usual reply first, since a pattern match costs much more
+    if raw[1] == 1:  # the usual reply first, because a pattern match costs much more
         return Yes(raw[0], raw[2], raw[3], raw[4], raw[5] == 1)
     match raw:
         case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
@@ -264,7 +264,7 @@ class AllAnswered:
 
 
 class RenewalCount(YesCount):
-    """A counter of the servers that still hold a lease after a renewal. A later renewal counts like this one."""
+    """A counter of the servers that have renewed a lease. A server that has carried out a later renewal counts, too."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)

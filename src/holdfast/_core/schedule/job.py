@@ -42,8 +42,8 @@ class Options:
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """Treatment of a tick (scheduled time) that is due while the job runs.
 
-    "skip": do not run the job for it. "queue": run the job afterwards. "allow": run the job at the same time, in up to ten
-    runs.
+    "skip": do not run the job for this tick. "queue": run the job afterwards. "allow": begin another run at the same time, up
+    to ten in all.
     """
     misfire: Literal["skip", "once", "all"] = "once"
     """Treatment of ticks (scheduled times) that were due while no process could run the job.
@@ -56,7 +56,7 @@ class Options:
     on_crash: Literal["leave", "again"] = "leave"
     """Treatment of a run whose process crashes.
 
-    "leave": the run has ended. "again": another process begins it again, up to three times in all.
+    "leave": the run has ended. "again": another process begins it again, until it was begun three times.
     """
     max_runtime: float | None = None
     """Seconds after which a run is ended; None: never.
@@ -192,7 +192,7 @@ class Unusable(NamedTuple):
 
 
 class Late(NamedTuple):
-    """The server's reply that it has ignored a request, because a later one of the same process had arrived before it.
+    """The server's reply that it has ignored a request, because a later request of the same process had arrived before it.
 
     ``now``: server time in microseconds.
     """
@@ -212,8 +212,7 @@ class Registered(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """The server's reply that it has registered no job, because another process serves other code under the name of one of
-    them.
+    """The server's reply that it has registered none of several jobs: another process serves other code under one of the names.
 
     ``other``: name of that code. ``who``: that process.
     """
