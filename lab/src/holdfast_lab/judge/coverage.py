@@ -24,9 +24,10 @@ class Coverage:
     handed_over: int = 0
     """Number of acquisitions by a waiter that was in the server's queue."""
     passed: int = 0
-    """Number of acquisitions by hand-on: another worker of the same process handed the lock on to the worker."""
+    """Number of acquisitions of a lease that was handed on: another worker of the same process held it before."""
     inherited: int = 0
-    """Number of acquisitions by a waiter with an inherited position in the server's queue, from a waiter of its process."""
+    """Number of acquisitions by a waiter that had inherited its position in the server's queue. The position belonged before to
+    a waiter of the same process that gave up."""
     lingered: int = 0
     """Number of leases that a process kept for a while after the release, because none of its workers waited for the lock."""
     again: int = 0

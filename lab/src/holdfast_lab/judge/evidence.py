@@ -21,10 +21,10 @@ ROUNDING = 1e-6
 """Seconds by which two computations of the same time may differ."""
 
 MILLISECOND = 0.001
-"""The unit of servers for leases, in seconds."""
+"""One millisecond, in seconds. Servers measure leases in whole milliseconds."""
 
 DRIFT = 1.005
-"""Largest ratio of true time to the time of a slow clock, with a small margin. The clock is a server's or a process's."""
+"""Largest ratio of true time to the time that a slow clock of a server or process shows, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
 """Kinds of faults that last until an event ``healed`` ends them. Others end at once, unless their event states an end."""
@@ -47,7 +47,7 @@ RECONNECTED = 1.0
 """Seconds after the loss of a connection within which it is open again, if its server can be reached."""
 
 SIGN_OF_LIFE = 1.0
-"""Seconds without a request from a process after which the server may skip its positions in the queue."""
+"""Seconds without a request from a process after which the server may skip the process's waiters in the queue."""
 
 
 def kind_of(note: str) -> str:
@@ -56,7 +56,7 @@ def kind_of(note: str) -> str:
 
 
 def _forward(clock: Fault) -> float:
-    """Return the seconds by which this fault set a clock forward; 0 if it is another fault."""
+    """Return the seconds by which this fault set a clock forward; 0 if the fault is of another kind."""
     words = clock.event.note.split()
     return float(words[3]) if words[1:3] == ["forward", "by"] else 0.0
 
@@ -128,16 +128,18 @@ class Fault:
         return self.event.note == "slow weather"
 
     def ends(self, echo: float) -> float:
-        """Return the time at which the last process stops feeling the fault. A delayed message arrives within ``echo``
-        seconds."""
+        """Return the latest time at which a process may feel the fault.
+
+        A fault that delays messages may be felt for at least ``echo`` seconds after its start: the longest delay of a message.
+        """
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
     def concerns(self, lease: str) -> bool:
-        """Return whether the fault may concern this lease: it names this lease, or it names no lease."""
+        """Return whether the fault may concern this lease: the fault names this lease, or names no lease at all."""
         return not self.leases or lease in self.leases
 
     def strikes(self, event: Event) -> bool:
-        """Return whether this event of a server is an effect of this fault."""
+        """Return whether this fault caused this event, which a server recorded."""
         if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
             return False
         return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
@@ -299,9 +301,9 @@ class Evidence:
         """Return whether a server fault of these kinds, between two acquisitions, may have made the server grant the lock
         twice.
 
-        The period begins and ends when the server granted the lock for the two acquisitions. If the first of these times
-        is unknown, the period begins with the request for the first. If the second is unknown, it ends when ``later`` was
-        acquired.
+        The period begins when the server granted the lock for ``earlier``; if that time is unknown, it begins when that
+        lease was requested. The period ends when the server granted the lock for ``later``; if that time is unknown, it ends
+        when the holder acquired the lock.
         """
         if earlier.lease == later.lease:
             return False  # a worker that hands its lock on no longer relies on it
@@ -312,9 +314,9 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock early from one acquisition, and grant it to the other.
+        """Return whether a fault made a server free the lock of one of two acquisitions early, and grant it to the other.
 
-        If the history has no events of servers, a fault between the two acquisitions is enough.
+        If the history has no grant by a server for the other acquisition, a fault between the two acquisitions is enough.
         """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
@@ -332,8 +334,8 @@ class Evidence:
         """Return whether a fault of these kinds made this server free the lease before the end of the lease and before the
         time ``by``.
 
-        A server that lost its data grants nothing for a while, which it measures by its clock. So if its clock was set
-        meanwhile, a loss of data is such a fault even if ``kinds`` does not contain it.
+        A server that lost its data grants nothing for a while, and measures this time by its clock. If the clock was set in
+        this time, the server may grant too early. So a loss of data then counts even if ``kinds`` does not contain it.
         """
         there = [fault for fault in self.faults if fault.process == server and fault.at <= by]
         faults = [fault for fault in there if fault.kind in kinds]
@@ -391,7 +393,7 @@ class Evidence:
 
     def deafened(self, process: str, at: float) -> bool:
         """Return whether the process may have lost its connection for notifications just before ``at``. The server then skips
-        its waiters."""
+        the waiters of this process."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
@@ -414,7 +416,10 @@ class Evidence:
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
-        """Return the latest allowed time of an event: ``seconds`` seconds after ``since``, or after the last fault."""
+        """Return the latest allowed time of an event: ``seconds`` seconds after ``since``.
+
+        A fault that begins before this time starts the limit again: the event may come ``seconds`` seconds after its end.
+        """
         due = since + seconds
         for fault in faults:
             if fault.at > due:

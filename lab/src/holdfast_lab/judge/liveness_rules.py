@@ -18,7 +18,7 @@ from holdfast_lab.judge.permit_rules import wanted_too_much
 from holdfast_lab.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after the last request of a waiter's process during which the server may still grant the lock to this waiter."""
+"""Seconds after the last request of a process during which the server may still grant locks to its waiters."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
@@ -27,9 +27,9 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
     - If the server frees the lock while the holder relies on it, the holder stops relying on it within ``limits.notice``
       seconds, because it is notified of the loss or because its own lease ends.
     - If the lease ends before the release, the holder is notified within ``limits.lag`` seconds.
-    - While its lease lasts and the server keeps the lock, the holder is not notified of a loss. Excused: the server's
-      clock was set, or the holder's process ended. With several servers, every fault that may have affected the holder is
-      excused.
+    - While its lease lasts and the server keeps the lock, the holder is not notified of a loss. Two faults excuse such a
+      notification: the server's clock was set, or the holder's process ended. With several servers, every fault that may
+      have affected the holder excuses it.
 
     Both time limits begin again after each fault that may affect the holder.
     """
@@ -76,10 +76,10 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
 
 
 def _outranked(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Return whether an earlier holder in the same process has a higher fence, since the server lost its fence counter and its
-    clock was set back.
+    """Return whether an earlier holder in the same process has a higher fence, and lost data of a server explains this.
 
-    The process then takes the earlier lease for the later one.
+    The server must have lost its fence counter, and its clock must have been set back. The process then takes the earlier
+    lease for the later one.
     """
     before = [fault for fault in case.faults if fault.at <= hold.since]
     if not any(fault.kind == "amnesia" for fault in before):
@@ -115,9 +115,9 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     - While a waiter is in the queue of the server, or in the local queue of its process, the lock is free for at most
       ``limits.handover`` seconds. With several servers, the lock is free while no client holds it.
-    - The server may grant the lock to a waiter in its queue that is dead or gets no messages, and that never uses the lock.
-    Such a waiter delays the other waiters by at most ``limits.claim`` seconds, and only once.
-    - A waiter whose process has hung for some time is not granted the lock.
+    - The server may grant the lock to a waiter in its queue that is dead or gets no messages. That waiter never uses the
+      lock. It may delay the other waiters once, and by at most ``limits.claim`` seconds.
+    - A waiter whose process has hung for more than `MUTE` seconds is not granted the lock.
     - Each attempt (event ``ask``) ends at most ``limits.lag`` seconds after the end of its wait, or with a crash of its
       process.
 
@@ -156,11 +156,10 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 
 
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: the server granted the lock to a queued waiter, which never acquired it. This must not happen twice, or
-    for longer than ``limits.claim``.
+    """Yield a violation for each queued waiter that never acquired the lock, but was granted it twice or for too long.
 
-    Excused: a fault of the server, as in rule R1. A second grant is also excused by a late or duplicated request of the
-    waiter.
+    "Too long" is longer than ``limits.claim`` seconds. Excused: a fault of the server, as in rule R1. A second grant is also
+    excused by a late or duplicated request of the waiter.
     """
     taken = {hold.lease for hold in scene.holds}
     for lease, place in scene.queued.items():
@@ -186,8 +185,11 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
     """Yield violations: the server granted the lock to a queued waiter whose process had hung for more than `MUTE` seconds.
 
-    Such a grant delays the other waiters. It is excused in three cases: the network duplicated one of the waiter's requests;
-    a client of the same process asked for a lock at about that time; or the server's clock was set.
+    Such a grant delays the other waiters. It is excused in three cases:
+
+    - The network duplicated one of the waiter's requests.
+    - A client of the same process asked for a lock in the last `MUTE` seconds before the grant.
+    - The server's clock was set.
     """
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():
@@ -260,21 +262,23 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
 def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R8: waiters get the lock in the order in which they joined the queue.
 
-    - A waiter that knows its position in the server's queue gets the lock before each client whose first request was sent
-      later.
-    - While a waiter that times out is waiting, no client whose first request was sent later gets the lock.
+    - From some time on, a waiter knows its position in the server's queue. It gets the lock before each client that sends its
+      first request after this time.
+    - If the waiter times out, no such client gets the lock before the timeout.
     - The waiters of one process get the lock in the order of the local queue of the process.
     - A waiter that gives up leaves its position in the server's queue to another waiter of its process, if there is one.
     - A process hands a lock on among its workers for at most one second. While another process is known to wait, it does
       so at most ``limits.passes`` times and for at most ``limits.pass_time`` seconds.
 
-    A waiter that was overtaken is excused in these cases:
+    That a client overtook a waiter is excused in these cases:
 
-    - It may have felt a fault while it waited. A fault of a single message is not enough.
-    - It may have lost a connection just before the other client was served. The server skips a waiter without a
+    - The waiter may have felt a fault while it waited. A fault of a single message is not enough.
+    - The waiter may have lost a connection just before the client got the lock. The server skips a waiter without a
       subscription.
-    - All messages may be slow, and the server saw no subscription of the waiter's process when it served the other client.
-    - The server granted it the lock before the other client acquired the lock, but it learned of the grant too late.
+    - All messages may be slow, and the server saw no subscription of the waiter's process when it granted the client the
+      lock.
+    - The server granted the waiter the lock before the client acquired it, but the waiter learned of the grant too late.
+    - The waiter wanted more permits than the limit of the semaphore, so that it had to leave the queue.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
@@ -314,7 +318,7 @@ def _came(scene: Scene, hold: Hold) -> float:
 def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
     """Yield each waiter that acquired the lock after a client that had asked for it later.
 
-    A waiter is given as its lease, its event ``queued``, and the acquisition of the other client.
+    Each item has the waiter's lease, the waiter's event ``queued``, and the acquisition of the client that overtook it.
     """
     by_fence = all(hold.fence for hold in scene.holds)
     first, lease = None, ""
@@ -331,7 +335,7 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
     """Yield each waiter that timed out although, during its wait, a client that had asked later acquired the lock.
 
-    A waiter is given as its lease, its event ``queued``, and the acquisition of the other client.
+    Each item has the waiter's lease, the waiter's event ``queued``, and the acquisition of the client that overtook it.
     """
     served = {hold.lease for hold in scene.holds}
     holds = [hold for hold in scene.holds if not hold.received]
@@ -347,9 +351,9 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
-    """Yield violations: a client of the same process that came later overtook a waiter in the local queue of the process.
+    """Yield violations: a client overtook a waiter that had joined the local queue of their process earlier.
 
-    A client with a wait of 0 does not join the local queue. Neither do the workers in ``outside``, because they use
+    A client with a wait of 0 does not join the local queue, so it may overtake. So may the workers in ``outside``, which use
     FairLocks.
     """
     for event, ask in scene.lined:
@@ -446,8 +450,9 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 def _came_from_queue(case: Evidence, scene: Scene, lease: str, since: float) -> bool:
     """Return whether the server granted the lease, held since the time ``since``, to a position in its queue.
 
-    The process then knows without a message that others may wait. The result is False if the server freed the lease after the
-    grant to the position: then the grant was not noticed in time, and a later request has acquired the lock.
+    The process then knows without a message that other processes may wait. The result is False if the server freed the lease
+    again before ``since``. In this case the process did not notice the grant in time, and acquired the lock by a later
+    request.
     """
     place = scene.queued.get(lease)
     if place is None:

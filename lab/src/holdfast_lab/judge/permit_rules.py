@@ -31,7 +31,8 @@ def _weight(case: Evidence, hold: Hold, at: float) -> int:
 def wanted_too_much(case: Evidence, scene: Scene, waiter: Event, until: float) -> bool:
     """Return whether a waiter wanted more permits than the limit at some time before ``until``.
 
-    Such a waiter leaves the queue. When it asks again, within a second, it learns this, and gets a later place.
+    The server removes such a waiter from the queue. The waiter learns this when it asks again, within a second. If it then
+    joins the queue again, it gets a later position.
     """
     wants = next((_wants(ask.event) for ask in case.asks if ask.event.attempt == waiter.attempt), 1)
     return any(waiter.since <= limit.at <= until and limit.last < wants for limit in scene.limits)
@@ -115,8 +116,10 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Return the waiters that may be first in the queue at time ``at``, by lease. These asked before any waiter had a
-    position."""
+    """Return the waiters that may be first in the queue at time ``at``, by lease.
+
+    Their order is unknown, because each of them sent its request before any waiter had learned its position.
+    """
     waits = {
         lease: place
         for lease, place in scene.queued.items()

@@ -8,7 +8,7 @@
 - B5: when the server loses the state of a barrier, the participants that wait at the barrier get an error.
 - L1: each call of ``count_down`` is counted once, and the count of a latch never falls below zero.
 - L2: a waiter is released only if the latch or event was open at some time during its wait.
-- L3: no waiter misses that the latch or event opens.
+- L3: each waiter notices in time when the latch or event opens.
 - L4: one call of ``set`` sets an event only once.
 """
 
@@ -147,10 +147,10 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """Return the count of a latch (its arrivals that are still missing) if certain calls of ``count_down`` count.
+        """Return the number of arrivals that a latch still misses, if only some calls of ``count_down`` are counted.
 
-        A call counts if it began at the index ``since`` of the history or later, and if it had begun (``kind`` "count") or
-        ended ("counted") by the index ``then``.
+        A call is counted if it began at the index ``since`` of the history or later. By the index ``then``, it must also have
+        begun (if ``kind`` is "count") or have ended (if ``kind`` is "counted").
         """
         known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
         return max(0, case.count - _sum(known))

@@ -36,14 +36,14 @@ class Limits:
 
     notice: float = 11.0
     """Longest time from the loss of a lock on the server until the lock's holder notices the loss. The default is a third
-    of the lease and one timeout. Infinity if leases are not renewed."""
+    of the lease plus one timeout. Infinity if leases are not renewed."""
     handover: float = 4.0
     """Longest time for which a lock may be free while a client waits. The server may first keep the lock for a dead waiter,
     and a waiter learns of a free lock at its next refresh at the latest."""
     claim: float = float("inf")
     """Longest time for which the server may keep a lock for a dead waiter, after it has granted the lock to this waiter."""
     echo: float = float("inf")
-    """Longest time for which a fault may still have an effect after its end: the longest delay of a message."""
+    """Longest delay of a message. A fault that delays messages may have effects for so long after its start."""
     lag: float = 2.0
     """Longest delay with which a process reacts to the end of a wait or of a lease. The process computes both times itself."""
     linger: float = 0.0
@@ -53,10 +53,11 @@ class Limits:
     pass_time: float = 0.01
     """Time after the acquisition during which a process may hand a lock on among its workers while another process waits."""
     recall: bool = False
-    """True if a process must give up a lease that it only keeps for reuse, even to a client that does not wait. This
-    requires fast messages."""
+    """True if a client that does not wait (wait of 0) must get a lock that a process only keeps for reuse. Set only for
+    histories with fast messages."""
     tickets: bool = False
-    """True if a holder may hand its lock over by a ticket. The hand-over may then report a loss although the server did it."""
+    """True if a holder may hand its lock over by a ticket. Handing over may report a loss although the server has done it, so
+    rule R15 then excuses such a report after a fault."""
     quorum: int = 1
     """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING
@@ -65,7 +66,8 @@ class Limits:
     permits: bool = False
     """True if several clients may hold the lock at once. The event ``ask`` of a client states how many permits it wants."""
     rewinds: str = "clock back"
-    """Start of a fault's note. After such a fault and a loss of the server's data, lower fences are excused."""
+    """Start of the note of the fault that sets a server's clock. If both this fault and a loss of the server's data have
+    happened, lower fences are excused."""
     outside: frozenset[str] = frozenset()
     """Names of the workers that use a FairLock and therefore do not join the local queue of their process."""
 
@@ -253,7 +255,8 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     Excused for the server: a fault of kind amnesia (the server may go back to an older state), clock or foreign. Also
     excused is a grant that a duplicated request may have caused, with the events that follow from this grant. The server
-    is not notified of a loss, so after a loss any fault that the holder may have felt excuses a grant.
+    does not learn that a holder considers its lease lost. So after a loss, any fault that the holder may have felt excuses a
+    grant.
     """
     for hold in case.holds():
         if hold.taken.note:

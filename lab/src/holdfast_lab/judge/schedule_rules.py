@@ -152,8 +152,8 @@ class Served:
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """Return whether a fault of one of these kinds hit the server in the last lease time (ttl of the job) before the run
-        began."""
+        """Return whether a fault of one of these kinds hit the server shortly before the run began: within the ``ttl`` of the
+        job."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:
@@ -376,8 +376,8 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """S7: a run that the log calls crashed did start, and did not end well. Without faults, no run crashes and no tick is
-    missed."""
+    """S7: a run that the log calls crashed did start, and ended neither with success nor by a cancellation. Without faults, no
+    run crashes and no tick is missed."""
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:

@@ -22,7 +22,7 @@ class Docket:
 
     def __init__(self) -> None:
         self.judged: Counter[str] = Counter()
-        """Number of cases, by rule, in which the rule would have reported a violation."""
+        """Number of cases, by rule, in which the rule was able to report a violation."""
         self.excused: Counter[str] = Counter()
         """Number of cases, by rule, in which a fault excused everything, so that no violation could be reported."""
 
