@@ -87,7 +87,7 @@ class Candidate(lock_client.Lock):
         await self.release(term)
 
     async def say(self, term: Term, value: str) -> None:
-        """Publish another value to the observers of this term. An error is ignored."""
+        """Publish a new value of this term to the observers. An error is ignored."""
         try:
             with self.worker.operation():
                 await term.replace_value(value)
@@ -128,7 +128,8 @@ class Observer:
         self.watch = LeaderWatch()
 
     async def see(self) -> Elected | None:
-        """Wait for the next change of the leader. Return the new leader, or None if nobody leads. Try again after an error."""
+        """Wait for the next change of the leader. Return the new leader, or None if nobody leads. After a WireError, try
+        again."""
         while True:
             try:
                 try:

@@ -40,7 +40,7 @@ def _told(
     """Record a fault in the history. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
 
     If ``heal`` is None, the fault has no duration. ``lock`` is the name of the lock that the fault concerns, and ``lease`` has
-    the names of the leases; "": the fault concerns any.
+    the names of the leases. If one of them is empty, the fault may concern any lock or any lease.
     """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
@@ -158,7 +158,8 @@ def refuse(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def move(world: World, server: Server, lasts: float) -> None:
-    """Move the Cluster slot of all keys to another server for ``lasts`` seconds. Until then, a request may use one key only."""
+    """Move the Cluster slot of all keys to another server. The move takes ``lasts`` seconds, in which the server refuses
+    requests with several keys."""
     if not server.moving:
         _told(world, "refused: the slot is moved", server.name, lasts, lambda: setattr(server, "moving", False))
         server.moving = True

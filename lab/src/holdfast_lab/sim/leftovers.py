@@ -23,9 +23,9 @@ def write_the_end(world: World) -> None:
 
 
 def told_at_once(world: World, *despite: str) -> None:
-    """Record the data that is left right after all workers have ended. Do nothing if a fault explains such data.
+    """Record the data that is left right after all workers have ended. Do nothing if a fault may explain such data.
 
-    Cancellations, and the kinds of faults in ``despite``, do not explain it.
+    A cancellation, or a fault whose note is in ``despite``, does not explain it.
     """
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_listener_ids(world)):

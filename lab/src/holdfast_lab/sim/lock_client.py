@@ -64,8 +64,8 @@ class Lease(LeaseCore):
     def _good_until(self, held_lease: HeldLease) -> float:
         """Return the time, in seconds of the process's clock, at which the lease ends according to the documentation.
 
-        The simulation computes two parts of it independently of production: the limit since the last `progress()`, and the
-        end by ``max_hold=``. So a mistake of production shows.
+        The simulation computes two of the limits itself: the one that begins with the last `progress()`, and the one by
+        ``max_hold=``. So the rules notice if production computes them wrongly.
         """
         return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
 
@@ -98,8 +98,10 @@ class Lease(LeaseCore):
         self._note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
-        """Record that the release of the lease has ended. ``note`` is "" if it succeeded, otherwise "lost" or the name of the
-        error."""
+        """Record that the release of the lease has ended. ``note`` is "" if it succeeded, or the name of the error.
+
+        It may also be "cancelled", or "twice" if the lease had been released before.
+        """
         self._note("released", note=note or ("passed" if self.passed else ""))
 
 
@@ -111,8 +113,8 @@ class Lock:
 
     _strategy = ON_ONE_SERVER
     _is_direct = True
-    """True if the lock is on one server. If nobody else wants such a lock, the drivers acquire and release it by one
-    request."""
+    """True if the lock is on one server. If nobody else wants such a lock, the drivers acquire it with one request, and release
+    it with one request."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -174,7 +176,7 @@ class Lock:
             return lease
 
     async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
-        """Acquire a lock that nobody else wants by one request, as the drivers do; None if the operation has to go on."""
+        """Try to acquire the lock with one request, as the drivers do. Return None if the operation has to go on after that."""
         process = self.worker.process
         frame = lead(attempt, self.worker, process.clock(), wait)
         if frame is None:
@@ -199,9 +201,9 @@ class Lock:
         return grant
 
     async def _leave(self, lease: Lease) -> bool | None:
-        """Release a lock that nobody else wants by one request, as the drivers do, and return True.
+        """Try to release the lock with one request, as the drivers do. Return True on success.
 
-        Return False if no request was sent, and None if a request was sent and the operation has to go on.
+        Return False if no request was sent, and None if a request was sent but the operation has to go on after it.
         """
         attempt, held_lease = lease.attempt, lease.held_lease
         frame = leave(attempt, held_lease, self.worker.process.clock())

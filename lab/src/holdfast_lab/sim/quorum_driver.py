@@ -108,8 +108,8 @@ class PollRound:
     def answered(self, number: int, answer: Any, sent: float) -> None:
         """Count the reply of the server with this index, unless the worker no longer waits for the poll.
 
-        If the request failed, and the poll has another request for this case, the keeper (background thread) sends the latter
-        to this server.
+        A poll may have a second request for servers on which the first one failed (``otherwise``). The keeper (background
+        thread) sends it.
         """
         if self._asked.counts:
             clock = self._worker.process.clock

@@ -1,4 +1,4 @@
-"""Themes: rare faults that are added to whole simulated histories, besides the faults that the seed of a history has drawn.
+"""Themes: rare faults that are added to whole simulated histories, in addition to the faults that the seed determines.
 
 A theme is a fault that plain histories do not have, or have too rarely to show its effects. Each theme draws its own
 random numbers. So a seed without a theme still gives the same plain history. `runner.swarm_of` returns a swarm (the seeded
@@ -168,8 +168,8 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """A theme in which the server forbids PUBSUB, so that scripts cannot count subscribers. Connections for notifications
-    break, too."""
+    """A theme in which the server forbids PUBSUB, so that scripts cannot count subscribers.
+    Connections for notifications break, too."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
@@ -234,8 +234,8 @@ class Laden(Theme):
 
 
 class Unrenewed(Theme):
-    """A theme in which the keeper (background thread) of one process hangs, and renews no lease. Later the process is
-    killed."""
+    """A theme in which the keeper (background thread) of one process hangs, and renews no lease.
+    Some seconds later, the process is killed."""
 
     name = "unrenewed"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -321,8 +321,8 @@ class Revoked(Theme):
 
 
 class Long(Theme):
-    """A theme in which waits, holds and pauses take hours, so that even keys that a server keeps for minutes expire
-    meanwhile."""
+    """A theme in which waits, holds and pauses take up to hours.
+    So even keys that a server keeps for minutes expire during a history."""
 
     name = "long"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -354,10 +354,10 @@ class Long(Theme):
 
 
 class Unequal(Theme):
-    """A theme in which the workers of a process ask for leases of different lengths, often wait only briefly, and miss
-    messages.
+    """A theme in which the workers of a process ask for leases of different lengths, and often wait only briefly.
 
-    So a worker may inherit another worker's position in the queue just when the server grants the lock to this position.
+    Many notifications are lost. So a worker may inherit another worker's position in the queue just when the server grants the lock
+    to this position.
     """
 
     name = "unequal"
@@ -529,7 +529,7 @@ class SetBack(Jumping):
 
 
 class Failing(Theme):
-    """A theme in which loads of a cached value have long leases and fail, and the server's replies to them are often lost."""
+    """A theme in which loads of a cached value have long leases and often fail, and many requests and replies are lost."""
 
     name = "failing"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -550,8 +550,8 @@ class Failing(Theme):
 
 
 class Putting(Theme):
-    """A theme in which several workers put values of their own into the cache, delete and invalidate, and requests arrive
-    late or twice."""
+    """A theme in which several workers put values of their own into the cache, delete values and invalidate them.
+    Many requests arrive late or twice."""
 
     name = "putting"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"S3", "S4"}  # a late copy of any write may end a load or delete a value
@@ -617,8 +617,9 @@ class Stubborn(Theme):
 
 
 class Crowded(Theme):
-    """A theme in which the server has reached its limit of connections: a process that loses a connection gets no new one
-    for a moment. So after a request without a reply, the next requests do not leave the process."""
+    """A theme in which the server has reached its limit of connections.
+    A process that loses a connection cannot open a new one for a moment. So if a request gets no reply, the next requests do
+    not leave the process."""
 
     name = "crowded"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -652,8 +653,8 @@ class Crowded(Theme):
 class Moving(Theme):
     """A theme in which the Cluster slot of all locks is moved to another server again and again.
 
-    Meanwhile, leases are renewed and released by scripts that use a single key, and everything else is refused. A late copy of
-    such a request arrives while the same move lasts: later, the earlier server would redirect it.
+    During a move, leases are renewed and released by scripts that use a single key, and everything else is refused. The network
+    duplicates some of these requests. The copy arrives during the same move, because a real server would redirect it later.
     """
 
     name = "moving"
@@ -761,8 +762,8 @@ class Foreign(Theme):
 
 
 class Closing(Theme):
-    """A theme of the real drivers: event loops end while operations run or clean up, and cancelled operations are cancelled
-    again."""
+    """A theme of the real drivers: event loops end while operations run or clean up.
+    Operations that clean up after a cancellation are cancelled once more."""
 
     name = "closing"
     unjudged: ClassVar[frozenset[str]] = frozenset()

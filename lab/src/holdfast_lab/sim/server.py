@@ -113,8 +113,10 @@ class Server:
         return self._since + (ms / 1000 - self._base) / self.rate
 
     def _tick(self) -> int:
-        """Return the server time of the next command in microseconds. It is at least 1 µs later than that of the last
-        command."""
+        """Return the server time of the next command, in microseconds. No two commands have the same time.
+
+        The time rises with each command, unless the clock was set back by a millisecond or more.
+        """
         now = int(self.wall() * 1e6)
         if now <= self._last < now + 1000:
             now = self._last + 1
@@ -193,7 +195,10 @@ class Server:
         return [raw]
 
     def _run(self, call: Run[Any]) -> Any:
-        """Run a script. While a slot is moved, run another script in place of one with several keys, as production does."""
+        """Run a script. While the slot is being moved, a script with several keys is replaced by its form for a single key.
+
+        In production, the client sends that form after the reply TRYAGAIN. If there is no such form, the reply is TRYAGAIN.
+        """
         if not self.moving or len(call.keys) == 1:
             return self.keyspace.run(call.script, call.keys, call.args)
         sent = single_key_form(call, half=False)
@@ -213,7 +218,7 @@ class Server:
             self.meddle("DEL", key)
 
     def meddle(self, *command: str | bytes | int) -> None:
-        """Run a command of another program, which may change the library's keys. Record in the history which locks it
+        """Run a command as another program would, which may change the library's keys. Record in the history which locks it
         changed."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
@@ -293,7 +298,8 @@ class Server:
     def keep_past(self, *, once: bool = True) -> None:
         """Store past states of the data from now on, so that a restart can bring one of them back without the last writes.
 
-        If ``once`` is False, a restart deletes the states that it dropped, so that no later restart can bring them back.
+        If ``once`` is False, a restart that brings a state back deletes all newer states, so that no later restart can bring
+        one of them back.
         """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once

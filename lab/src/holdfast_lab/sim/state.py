@@ -68,8 +68,8 @@ MILLISECONDS = 10**12
 MICROSECONDS = 10**14
 """Smallest integer that a fingerprint treats as a fence or as the number of a renewal. Only the order of such integers matters.
 
-It treats integers from `MILLISECONDS` up to this one as server times in milliseconds. All other integers in a state must
-be smaller.
+A fingerprint treats integers from `MILLISECONDS` up to this one as server times in milliseconds. Integers with any other
+meaning must be smaller than `MILLISECONDS`.
 """
 
 _NUMBER = re.compile(rb"\d{12,}")
@@ -404,7 +404,8 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """Add nothing to the fingerprint: the function in `WRITERS` for values that never change, or are added elsewhere."""
+    """Add nothing to the fingerprint. In `WRITERS`, this is the function for values that never change or are added
+    elsewhere."""
 
 
 def same_in_all_states(*types: type) -> None:

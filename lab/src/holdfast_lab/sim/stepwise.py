@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process
 
 INSTANT = 3e-6
-"""Seconds within which planned events are treated as simultaneous. A float at `EPOCH` and `Process.at` are less exact than
-that."""
+"""Seconds within which planned events are treated as simultaneous. Rounding at times near `EPOCH`, and the microsecond that
+`Process.at` adds, make such events differ by less than this."""
 
 PAUSE = 1.5
 """Duration of the fault that pauses a process, as a multiple of the lease time (`Stepwise.ttl`)."""
@@ -83,8 +83,8 @@ class Stepwise(World):
         """The highest fence that had been granted before each worker's last acquisition began, by worker. A new fence must be
         higher."""
         self.struck: list[str] = []
-        """The faults injected so far, each as its kind and its target. They are part of the state, because rules excuse
-        faults."""
+        """The faults injected so far, each as its kind and its target. They are part of the state, because the rules excuse the
+        effects of faults."""
         self._highest = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:

@@ -51,8 +51,8 @@ def out(world: World) -> bool:
 
 
 def _begin(lock: Lock) -> None:
-    """Begin a new acquisition by a ticket. The history dates its request before all waiters, because a ticket overtakes the
-    queue."""
+    """Begin a new acquisition by a ticket. In the history, its request counts as earlier than all others, because a ticket may
+    overtake the queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 
 STOCK = 8
-"""Number of tokens after which `Worker.pop` treats a process's stock of tokens as empty, so that an attempt draws its own."""
+"""Each time a process has drawn so many tokens, `Worker.pop` acts as if its stock of tokens were empty. The attempt then draws
+a token itself."""
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""

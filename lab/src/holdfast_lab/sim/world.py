@@ -539,8 +539,10 @@ class Process:
     # The connections of its workers
 
     def connect(self, server: Server, who: str) -> Wire:
-        """Return a connection to ``server`` for a worker. All tasks of a process share one. Raises NotSent if the server is
-        unreachable."""
+        """Return a connection to ``server`` for a worker. All tasks of a process share one; each thread has its own.
+
+        Raises NotSent if the server is unreachable, or accepts no new connection of the process.
+        """
         shared = self._shared.get(server)
         if shared is not None and shared.open:
             return shared
