@@ -326,7 +326,7 @@ def lines(variants: list[Variant], results: Iterator[Result]) -> Iterator[str]:
 
 
 def show(variant: Variant) -> None:
-    """Return the steps of a wrong variant up to its failure."""
+    """Print the steps of a wrong variant up to its failure."""
     with tempfile.TemporaryDirectory(prefix="models-") as name:
         folder = Path(name)
         trouble = build(variant, folder) or search(folder).trouble

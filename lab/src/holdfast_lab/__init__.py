@@ -1,6 +1,6 @@
 """The laboratory of holdfast: a simulator, a judge, benchmarks, and more demonstrations. ``pip install holdfast-lab``.
 
-It imports `holdfast`, which never imports it: the command line calls `bench` and `demo` by name.
+This package imports `holdfast`. `holdfast` does not import this package: its command line calls `bench` and `demo` by name.
 
 The simulator (``docs/design/simulation.md``):
 

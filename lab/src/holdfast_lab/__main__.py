@@ -27,8 +27,8 @@ KINDS = {
     "schedule": "simulate jobs that run once per tick",
     "wired": "run the real drivers over scripted sockets",
 }
-"""Command-line options that choose the kind of histories (swarm). Without one of them, the histories are about one lock on
-one server."""
+"""Options of ``swarm`` that choose the kind of histories, each with its help text. Without one of them, the histories are about
+plain locks on one server."""
 
 
 def main() -> int:

@@ -155,8 +155,10 @@ def loads(*scripts: Script[Any]) -> list[bytes]:
 
 
 class Requests:
-    """The encoded commands that acquire and release a lock. Each pair has a new token. The commands in ``load`` must be sent
-    first."""
+    """The encoded commands that acquire and release a lock. `pair` returns two such commands, with a new token.
+
+    The commands in ``load`` must be sent first.
+    """
 
     def __init__(self, kind: str, name: str) -> None:
         if kind == SCRIPTS:

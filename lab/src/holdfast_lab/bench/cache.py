@@ -1,4 +1,4 @@
-"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and how often many readers load it."""
+"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and how often many readers load one value."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Make the other process wait for value ``number`` (-1: for the lock), and return the monotonic time when it is waiting."""
+    """Make the follower process wait for value ``number`` (-1: for the lock). Return the monotonic time at which it waits."""
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()

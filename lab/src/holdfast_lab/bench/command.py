@@ -56,7 +56,7 @@ def _private(stack: ExitStack) -> str:
 
 
 def _prepare(file: Path | None, directory: Path | None) -> None:
-    """Create the file and the directory for the results now, so that a wrong path fails before ten minutes of measuring."""
+    """Create the file and the directory for the results, so that a wrong path fails before ten minutes of measurement."""
     if directory is not None:
         if find_spec("pygal") is None:
             output.say('no charts are drawn: pygal is missing; run pip install "holdfast-lab[bench]"')

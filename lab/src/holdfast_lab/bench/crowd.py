@@ -42,7 +42,8 @@ WARM_UP = 0.1
 TAPPED = 0.3
 """Seconds of the separate run whose commands are recorded with MONITOR."""
 SLACK = 0.02
-"""Seconds of tolerance for joining the queue. A waiter counts as overtaken only if the other client asked this much later."""
+"""Seconds that a client may take to join the queue. A waiter counts as overtaken only by a client that asked at least this much
+later."""
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
 _clock = time.monotonic

@@ -176,7 +176,7 @@ def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
 
 
 def _granting(seen: list[Seen]) -> int:
-    """Return the number of commands of clients during which the server notified at least one waiter of a grant."""
+    """Return the number of client requests in which the server notified at least one waiter of a grant."""
     runs, number = set(), 0
     for each in seen:
         number += each.source != "lua"

@@ -69,8 +69,10 @@ class Leader:
         self._bare = server
 
     def hand_over(self, name: str) -> float:
-        """Release the lock of the contender ``name``, or PUBLISH for the bare wake. Return the seconds until the waiting
-        process woke."""
+        """Release the lock of the contender ``name``. Return the seconds until the waiting process woke.
+
+        If ``name`` is `WAKE`, publish a message instead, because there is no lock.
+        """
         self._await_follower(name)
         # Long enough that the follower waits; random, because a fixed pause would make a polling lock look better or worse.
         time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))

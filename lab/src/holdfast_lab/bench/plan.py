@@ -20,7 +20,8 @@ SMOKE = 0.5
 """If a contender has less than this number of seconds, the run is a smoke test: it only shows that everything works."""
 
 SHORTEST = 0.5
-"""Minimum length of a round, in seconds, if there are more than two rounds. A lock that polls asks only ten times a second."""
+"""Minimum length of a round, in seconds, if there are more than two rounds. A lock that polls asks only ten times a second, so
+a shorter round would contain only a few of its requests."""
 
 
 class Plan(NamedTuple):

@@ -32,7 +32,7 @@ for line in sys.stdin:
 
 
 def measure(plan: Plan) -> Result:
-    """Measure all commands in turns. A small launcher process starts the commands, and the server is running before."""
+    """Measure all commands in turns. A small launcher process starts them. The lock server runs all the time."""
     result = Result("a command under a lock, from start to end", chart="wall_ms")
     with tempfile.TemporaryDirectory() as directory:
         commands = _commands(Path(directory))

@@ -25,7 +25,8 @@ WITHIN = 0.2
 """Seconds to wait for the answer of a server."""
 
 SLACK = 1.0
-"""Seconds of delay that the checks allow on a busy machine. This is less than `TTL`; any vote expires after that time."""
+"""Seconds of delay that the checks allow on a busy machine. This is less than `TTL`, so that a vote that was left behind cannot
+expire before the check ends."""
 
 PATIENCE = 10.0
 """Seconds to wait for a lock."""

@@ -34,14 +34,16 @@ def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
 
 
 def _told(history: Sequence[Event]) -> list[Event]:
-    """Leave out an event that would only repeat the row before it, and add the server's name to the event of a server's
-    death."""
+    """Leave out the events ``released`` and ``end``, and add the server's name to the event of a server's death.
+
+    The event ``released`` would only repeat the row before it.
+    """
     told = [event for event in history if event.kind not in {"released", "end"}]
     return [e._replace(note=f"{e.who} {e.note}") if e.kind == "fault" and e.note == "dies" else e for e in told]
 
 
 def _without_repetition(events: Sequence[Event]) -> list[Event]:
-    """Leave out each attempt to acquire that ran like the attempt before it and was followed by another one."""
+    """Leave out each attempt to acquire that ran like the attempt before it, and after which the client tried again."""
     dropped: set[int] = set()
     tries: dict[str, list[int]] = {}
     before: dict[str, list[str]] = {}

@@ -317,6 +317,6 @@ RUNGS = (
     ),
     Rung("guard", "A fence, and a resource that checks it", locks.Fenced(), guarded=True),
 )
-"""The rungs of the ladder, from the lowest. A rung without a ``fall`` does not fail, and only serves as a cure of others."""
+"""The rungs of the ladder, from the lowest. A rung without a ``fall`` does not fail. It is there as the cure of other rungs."""
 
 same_in_all_states(Client, LadderWorker, *(type(rung.lock) for rung in RUNGS))

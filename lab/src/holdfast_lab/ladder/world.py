@@ -121,8 +121,8 @@ def _keyspace(server: Server) -> Keyspace:
 
 
 class LadderWorker(Worker):
-    """A simulated worker that reads the clock before its next step. In between, other workers may overtake it, as real
-    threads may."""
+    """A simulated worker for which reading the clock is a step of its own. Before its next step, other workers may run, as with
+    real threads."""
 
     __slots__ = ()
 

@@ -32,8 +32,8 @@ class Users:
     rng: random.Random
     limit: int
     least: int
-    """Lowest limit that the semaphore gets, and highest number of permits of one acquisition. So every acquisition is
-    possible."""
+    """Lowest limit that the semaphore gets. No acquisition wants more permits than this (unless `most` is set), so that each of
+    them can succeed."""
     changes: float
     """Share of the acquisitions during which the worker changes the limit of the semaphore."""
     writes: float

@@ -24,7 +24,7 @@ from holdfast_lab.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIMIT, 
 from holdfast_lab.swarms.result import Run
 
 QUICK = 2e-6
-"""Mean delay of messages, in seconds, in the fastest histories. With so short a delay, clocks alone would not make fences
+"""Mean delay of messages, in seconds, in the fastest histories. It is so short that fences taken from clocks alone would not
 rise."""
 
 SHORTEST = 0.3

@@ -27,13 +27,14 @@ TIME_LIMIT = 900.0
 STEPS = 60_000
 
 END = 200.0
-"""Seconds after which the server itself ends all waits: it aborts the barrier or opens the latch or event. It repeats this
-every 20 seconds."""
+"""Seconds from the start of a history after which the simulation ends all waits: on the server, it aborts the barrier or opens
+the latch or event. It repeats this every 20 seconds."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.
 
-Losses of data and set clocks are left out, because a participant's position at a barrier expires by the server's clock.
+Changes of the server's clock are left out, because a participant's position at a barrier expires by this clock. Losses of
+data are left out, because the server then loses the state of a barrier. The themes `jumping` and `forgetful` add them.
 """
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")

@@ -294,8 +294,8 @@ class Case:
     def settled(self, found: Event) -> float:
         """Return the virtual time from which a newer write makes the version of this lookup void.
 
-        A version that was loaded is void after any newer write. One that a client has put is void after a newer write that
-        began when that client had stopped waiting: of two writes at the same time, either may come last.
+        If the version was loaded, any newer write makes it void. If a client has put the version, only a newer write makes it
+        void that began after this client had stopped waiting. Of two writes at the same time, either may come last.
         """
         land, put = self.lands.get(found.fence), self.voids.get(found.last)
         loaded = land is not None and land.last == found.last

@@ -88,8 +88,8 @@ request again on the next connection, any number of times, as long as the reques
 """
 
 HOPS_S = 1.0
-"""Seconds by which a request in a Cluster may exceed its time limit: each further step has at least 50 ms, and may open a
-connection."""
+"""Seconds by which a request in a Cluster may exceed its time limit. A redirected request needs further steps. Each of them may
+open a connection, and has a time limit of at least 50 ms."""
 
 CLOSING = 5
 """If ``seed % 16`` has this value, the server of the history closes many connections as soon as they are open."""

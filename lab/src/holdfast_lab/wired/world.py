@@ -92,7 +92,7 @@ class World:
 
 
 class Callers:
-    """Several simulated threads. One of them runs at a time. When it blocks, the first other thread that can go on runs."""
+    """Several simulated threads. One of them runs at a time. When it blocks, a thread runs that need not wait any longer."""
 
     def __init__(self, world: World) -> None:
         self._world = world
