@@ -96,7 +96,7 @@ class _Protocol(asyncio.BufferedProtocol):
         return future
 
     def ends(self) -> bool:
-        """Return True if the connection has ended, as the loop knows. Until `connection_lost`, writes are dropped silently."""
+        """Return True if the loop knows that the connection has ended. From then on, writes are dropped without an error."""
         return self.transport is None or self.transport.is_closing()
 
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
@@ -161,13 +161,13 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def abort(self, why: str) -> None:
         if self.loop.is_closed():
-            return  # this runs as the opening is garbage-collected: nobody waits, and a closed loop refuses each call
+            return  # an unfinished opening is being garbage-collected: nobody waits, and a closed loop refuses each call
         if self.transport is not None:
             self.transport.abort()
         self._fail(why)
 
     def eof_received(self) -> None:
-        # At once: until `connection_lost`, a transport over TLS takes and drops what is written.
+        # Fail now: until `connection_lost` is called, a transport over TLS accepts writes and drops them.
         self._fail(self.why(ConnectionResetError("the connection was closed")))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -275,8 +275,8 @@ class AioConnection:
         return request
 
     def _too_late(self, request: _Waiting) -> None:
-        # The connection of a sent request stays open and gets its full timeout, because reconnecting would cost even more
-        # time.
+        # If the request was sent, its connection stays open until the request's full timeout has passed, because reconnecting
+        # would cost even more time.
         address = self.endpoint.address
         if request.future.done():
             return
@@ -306,7 +306,7 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol, unsent: list[_Unsent]) -> None:
-        """Handle the loss of a connection: send the requests that are not sent yet over a new one."""
+        """Handle the loss of a connection: send the requests that are not sent yet over a new connection."""
         now = self._monotonic()
         waiting = [self._request(packed, max(deadline - now, 0.0), future) for packed, future, deadline in unsent]
         self._waiting.extendleft(reversed(waiting))

@@ -113,8 +113,8 @@ class AioClientCalls(AioConnection):
         The reply may be an error reply. Raises Unknown if no reply comes within ``timeout`` seconds.
         """
         sent = self._clock()
-        # The call is a task of its own: a cancelled client closes its connection, and redis-py 8 sometimes swallows the
-        # cancellation.
+        # The call is a task of its own, which is never cancelled: a cancelled client closes its connection, and redis-py 8
+        # sometimes swallows the cancellation.
         task = asyncio.ensure_future(self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
@@ -196,10 +196,7 @@ class _Job:
 
 
 class ClientLine:
-    """A connection of the keeper (background thread) that uses the user's client:
-
-    a helper thread makes the calls one by one.
-    """
+    """A connection of the keeper (background thread) over the user's client. A helper thread makes the calls one by one."""
 
     sock: socket.socket | None = None
     begins = False
@@ -351,7 +348,7 @@ class ClientLine:
     def _listen(self) -> None:
         """Receive the published messages and pass them to the keeper (background thread), until the connection is closed.
 
-        The keeper determines the channels, to which this method subscribes.
+        The keeper chooses the channels, and this method subscribes to them.
         """
         pubsub: Any = None
         subscribing: _Job | None = None

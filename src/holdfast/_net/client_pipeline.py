@@ -82,9 +82,9 @@ class Tripwire:
         self._connection.register_connect_callback(self.tripped)
 
     def tripped(self, connection: Any) -> None:
-        """Raise Reconnected if ``connection`` is this pipeline's.
+        """Raise Reconnected if this pipeline still uses ``connection``.
 
-        The client calls this whenever it opens any connection of its pool.
+        The client calls this whenever it opens the watched connection again. By then, another pipeline may use it.
         """
         if self._pipeline.connection is connection:
             raise Reconnected("the connection was closed while it watched keys")
@@ -155,7 +155,7 @@ def verdict(error: BaseException, before: BaseException | None, slot: int | None
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))
-    # The client cleans up after any failure, and this cleanup may trigger the tripwire.
+    # The client cleans up after any failure, and this cleanup may trigger the tripwire. So find the cause, the first failure.
     first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & (LOST | NOT_SENT)), upon[-1])
     why = (
         f"no readable answer to EXEC: {first}. The transaction may or may not have been carried out, as a whole. It is not "

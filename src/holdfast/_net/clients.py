@@ -1,7 +1,8 @@
-"""Types of ``client`` for type checkers: they refuse anything else, and a client of the other API.
+"""Types of the argument ``client`` for type checkers: one type for the sync API, and one for the asyncio API.
 
-Clients of redis-py are known by their classes. Clients of valkey-py, which need not be installed, and of other libraries are
-known by their methods. `holdfast._net.resolve` finds the server of a client when the program runs.
+Each type accepts a URL or a client for its own API, and nothing else. A client of redis-py is recognised by its class. A client
+of valkey-py, which need not be installed, or of another library is recognised by its methods. When the program runs,
+`holdfast._net.resolve` finds the server of a client.
 """
 
 from __future__ import annotations

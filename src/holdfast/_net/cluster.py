@@ -2,7 +2,8 @@
 
 A request is sent to the server that owns the slot of its key, over this process's connections to that server. The process keeps
 the state of its locks (`_core.lock.node`) by `Shard`. A shard is a group of locks whose slots had the same owner when these
-locks were first used. A lock stays in its shard when its slot moves.
+locks were first used. If one slot moves to another owner, new attempts for its locks use another shard. A lease stays in the
+shard in which it was acquired.
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ class Cluster:
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Return the shard (group of locks) to use for a slot. It stays the same when the slot moves to another server."""
+        """Return the shard (group of locks) to use for a slot. It stays the same until its `anchor` and the slot have different
+        owners."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
@@ -264,7 +266,7 @@ class Cluster:
             left = deadline - self._system.clock()
             if left <= 0:
                 break
-            self._nodes.rotate(-1)  # another server each time, because one that is cut off from the others still answers
+            self._nodes.rotate(-1)  # another server each time: a server that is cut off from the Cluster still answers
             node = self._endpoint(self._nodes[-1])
             try:
                 self._learn(node, *self._view(node, min(left, ASK_WITHIN_S)))
@@ -288,7 +290,8 @@ class Cluster:
             sharded = self._sharded
             if sharded is None:
                 probe = connection.exchange(protocol.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                # A user without the permission gets an error of the same class as for an unknown subcommand of PUBSUB.
+                # A user without the permission gets an error of the same class as for an unknown subcommand of PUBSUB. Only the
+                # text of the error tells the two apart.
                 sharded = type(probe) is not protocol.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
@@ -386,7 +389,7 @@ class Cluster:
         return None
 
     def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
-        """Return the next step of a request whose slot's owner could not be reached. The owners were looked up again before.
+        """Return the next step of a request, after its slot's owner could not be reached and the owners were looked up again.
 
         Raises Refused if the slot still has the same owner; the caller may try again later, after a failover.
         """

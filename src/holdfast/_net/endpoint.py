@@ -43,7 +43,7 @@ class Topology(Protocol):
         """Return all primaries that own slots, as far as is known."""
 
     def shard(self, slot: int) -> Endpoint:
-        """Return the endpoint to use for the locks of a slot. It stays the same when the slot moves to another server."""
+        """Return the endpoint to use for the locks of a slot. It may change when the slot moves to another server."""
 
     def refresh(self, timeout: float) -> None:
         """Ask the servers which of them owns which slot. Blocks for up to ``timeout`` seconds. Raises NotSent if none answers,
@@ -53,8 +53,8 @@ class Topology(Protocol):
 class Handshake:
     """The commands that open a connection, such as AUTH.
 
-    One command contains the password. Error reporters show the local variables of a stack frame. They would show a list with
-    its elements, but the `repr` of this object does not show the commands.
+    The command AUTH contains the password, and error reporters show the local variables of each stack frame. If a variable were
+    a list of commands, they would show the password. The `repr` of this object does not show the commands.
     """
 
     __slots__ = ("_commands",)

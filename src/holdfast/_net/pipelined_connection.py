@@ -182,7 +182,7 @@ class PipelinedConnection:
             except (RuntimeError, MemoryError) as error:  # no thread can be started
                 if threading.main_thread().is_alive():
                     self._opened(NotSent(str(error), self._endpoint.address), self._tries)
-                else:  # at its end the program releases its leases, and Python 3.12.1 starts no thread any more
+                else:  # the program ends and releases its leases, and Python 3.12.1 then starts no thread any more
                     self._open(self._tries)
 
     def _open(self, number: int) -> None:
@@ -227,7 +227,7 @@ class PipelinedConnection:
         for request in queued:
             if self.sock is result:
                 self._write(request)
-            else:  # an earlier request has found the connection lost: this one must not go out on a later connection, too late
+            else:  # an earlier request has found the connection lost: this one must not be sent too late on another connection
                 address = self._endpoint.address
                 error = NotSent(f"{address}: the connection was lost", address)
                 self._keeper.safely(request.then, error, self._clock())

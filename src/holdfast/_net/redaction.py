@@ -12,7 +12,9 @@ T = TypeVar("T")
 
 
 def hides_client(name: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that gets a client: remove its frames from tracebacks. Error reporters send the variables of a frame.
+    """Decorate a function that gets a client: its frames are removed from the tracebacks of errors.
+
+    Error reporters send the local variables of each frame, and those of this function may contain a password.
 
     ``name``: name of the function in Python's own errors about wrong arguments; if empty, its present name.
     """

@@ -1,4 +1,4 @@
-"""Find the server that the ``client`` argument of a lock, a URL or a client object, stands for."""
+"""Find the server for the argument ``client`` of a lock, which is a URL or a client object."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class Sentinel:
     def find(self, timeout: float) -> Endpoint:
         """Return the primary, after it has confirmed its role.
 
-        Raises NotSent if no Sentinel answers within ``timeout`` seconds. Raises Refused if the Sentinels name no primary. Its
-        code is MASTERDOWN if the server that they name is not a primary now, as during a failover.
+        Raises NotSent if no Sentinel answers within ``timeout`` seconds. Raises Refused if the Sentinels name no primary, and
+        Refused with the code MASTERDOWN if no server that they name is a primary now, as during a failover.
         """
         deadline = monotonic() + timeout
         said: list[str] = []

@@ -259,7 +259,7 @@ class ConnectionPool:
                 idle.append(None)
             raise
         if idle is self._idle:
-            idle.append(connection)  # if `clear` has replaced the list, it is closed with the old one
+            idle.append(connection)  # if `clear` replaces the list just now, it also closes this connection
         else:
             connection.close()
         return reply

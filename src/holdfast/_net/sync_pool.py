@@ -3,10 +3,10 @@
 If at most sixteen threads send requests at the same time, each has a connection of its own. If more threads do so, all share
 one connection. At any time, one of these threads sends the queued requests of all threads in batches, and reads the replies.
 When that thread has its own reply, another thread takes over. Sharing saves system calls and contention for the interpreter
-lock, and the server has at most eighteen connections of this process.
+lock. The threads of a process thus have at most eighteen connections to the server.
 
-The main thread always has a connection of its own, because a signal handler may interrupt it for any time, and no other thread
-must wait for that.
+The main thread always has a connection of its own. A signal handler may interrupt the main thread for any length of time, and
+no other thread must wait for that.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class Pool:
         self.endpoint = endpoint
         self._system = system
         self._main = threading.main_thread().ident
-        # Their number has no limit, because a signal handler or a finaliser may send a request while its thread sends one.
+        # This pool has no limit, because a signal handler or a finaliser may send a request while its thread sends one.
         self._of_main = ConnectionPool(endpoint, system=system)
         self._of_few = ConnectionPool(endpoint, OWN, system)
         self._lane = _SharedConnection(endpoint, system)

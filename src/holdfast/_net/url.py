@@ -75,7 +75,7 @@ def from_url(url: str) -> Endpoint:
     try:
         return _parsed(url)
     except ConfigError as error:
-        # Error reporters would send its frames, whose variables are parts of the URL.
+        # Error reporters would send the frames of this error, whose variables contain parts of the URL.
         raise error.with_traceback(None) from None
     finally:
         del url

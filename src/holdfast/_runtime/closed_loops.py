@@ -27,7 +27,7 @@ class LoopDriver(Protocol):
     running: set[Coroutine[Any, Any, Any]]
     """The operations (coroutines) that have begun and have not ended yet."""
     unwatched: bool
-    """True while no check is scheduled of whether this driver's event loop was closed."""
+    """True while nobody checks whether this driver's event loop was closed."""
 
     def end(self, operation: Coroutine[Any, Any, Any]) -> None:
         """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting."""

@@ -105,7 +105,7 @@ class Fanout:
         return True
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Do nothing, because each connection leads to another server."""
+        """Do nothing, because this set has only one connection to each server."""
 
     def take(self, wait: float = 0.0) -> bool:
         """Reserve these connections for the calling thread. Return False if another thread still uses them after ``wait``
@@ -116,7 +116,7 @@ class Fanout:
         """Send the requests of a poll, one to each server. Count the answers until the poll is decided or its time is over.
 
         The calling thread has reserved the connections by `take`. If an exception interrupts the poll, the caller must close
-        them.
+        the connections.
         """
         try:
             self._poll(poll)

@@ -65,7 +65,7 @@ class Process:
         # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.
         self._mutex = threading.RLock()
         self._waits_for_itself: set[Wait] = set()
-        """Waits of threads and tasks for locks that they hold themselves, of which the log has a warning."""
+        """Waits of threads and tasks for locks that they hold themselves, about which a warning was logged."""
         self._pools: dict[Endpoint, Pool | ClientCalls] = {}
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
@@ -83,7 +83,7 @@ class Process:
             return self._many_tokens()
 
     def _many_tokens(self) -> str:
-        """Create many tokens with one system call, since that call is the most expensive step.
+        """Create many tokens with one system call, because that call is the most expensive step.
 
         Store them, and return the first.
         """
@@ -104,8 +104,8 @@ class Process:
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the record of this process as text, which other processes read from the server: host, pid, the lock that each
-        of its threads or tasks waits for, and the labels of its locks by key."""
+        """Return the record of this process as text, which other processes read from the server: host, pid, the waits of
+        threads and tasks that hold other locks (``waits``), and the labels of its locks by key."""
         # Imported here, because most commands are over before the first record is written.
         from holdfast._core import control_records
 
@@ -152,7 +152,7 @@ class Process:
                     for ended in [one for one in self._keepers if one.ended]:
                         self._keepers.remove(ended)
                     self._keepers.append(keeper)
-                    if self._keepers[0] is not keeper:  # a signal handler has just started another one, and uses it
+                    if self._keepers[0] is not keeper:  # a signal handler has just started another keeper, and uses it
                         self._keepers.remove(keeper)
                         keeper.stop(0.0)
                 keeper = self._keepers[0]
@@ -166,8 +166,8 @@ class Process:
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
         """Subscribe a listener to notifications of these servers.
 
-        Return True if as many of them as the listener needs can already notify the process. If not, return False: the listener
-        is woken whenever another server can notify the process.
+        Return True if as many of these servers as the listener needs can already notify the process. Otherwise return False:
+        the listener is woken each time that one more server can notify the process.
         """
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
@@ -185,7 +185,10 @@ class Process:
                 self._keeper.unsubscribe(endpoint, listener)
 
     def close_idle(self, endpoints: Sequence[Endpoint]) -> None:
-        """Close the connections of threads to these servers, or to all servers of their Clusters, that are not in use."""
+        """Close the connections of threads to these servers, or to all servers of their Clusters.
+
+        A connection in use is closed after its use.
+        """
         with self._mutex:
             pools = [pool for endpoint, pool in self._pools.items() if endpoint.is_among(endpoints)]
         for pool in pools:

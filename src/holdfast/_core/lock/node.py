@@ -526,7 +526,9 @@ class Node:
             self.commands.call(record, lambda _answer, _sent: None)
 
     def _prefixes_in_use(self) -> set[bytes]:
-        """Return the key prefixes of all leases, waiters, and listeners that need a process record. The caller holds the mutex.
+        """Return the key prefixes of all leases, of all waiters, and of the listeners that need a process record.
+
+        The caller holds the mutex.
         """
         meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
         return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}

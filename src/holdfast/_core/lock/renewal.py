@@ -145,7 +145,7 @@ def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool =
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
     This grant may prove that older leases are lost. Return these: the caller reports them after it has freed the mutex.
-    ``hurry``: False if the lease was just handed over: the keeper wakes in time anyway, and waking it now would delay the holder.
+    ``hurry``: False if the lease was just handed over: the keeper wakes in time anyway; waking it now would delay the holder.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)

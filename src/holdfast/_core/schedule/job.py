@@ -192,7 +192,7 @@ class Unusable(NamedTuple):
 
 
 class Late(NamedTuple):
-    """The server's reply that it has ignored a request, because a later request of the same process had arrived before it.
+    """The server's reply that it has ignored a request, which arrived too late or after a later request of the same process.
 
     ``now``: server time in microseconds.
     """

@@ -2,8 +2,8 @@
 
 A process may find several ticks due, because no process has run the job for a while. It claims the latest of them, and reports
 the earlier ones as missed. With ``misfire="all"``, it claims each of them. Further ticks may become due before the request
-arrives, so the claim also contains the ticks of the next moments. The request adds the first tick after those: from it, the
-script (`_lua/schedule/serve.lua`) sees whether the list is complete.
+arrives, so the claim also contains the ticks of the next moments. The request also names the first tick after those. From it,
+the script (`_lua/schedule/serve.lua`) sees whether the list is complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Due(NamedTuple):
     They are not run because a later tick is due.
     """
     ticks: list[int]
-    """Ticks (scheduled times) that may be run, in order. The last of them will be due soon, not now."""
+    """Ticks (scheduled times) that may be run, in order. The last of them may not be due yet, but soon."""
     beyond: int | None
     """First tick (scheduled time) after those in `ticks`; None if the timetable has no further tick."""
 
@@ -37,10 +37,10 @@ class Due(NamedTuple):
 def following(when: When, tick: int) -> int | None:
     """Return the first tick (scheduled time) after ``tick``, in microseconds; None if the timetable has no further tick.
 
-    Raises ConfigError if the timetable returns a time that is not later, since no search for a tick would come to an end.
+    Raises ConfigError if the timetable returns a time that is not later: with it, the search for a tick would never end.
     """
     found = when.after(tick / 1e6)
-    if _microseconds(found) <= tick:  # the result of rounding: a float of seconds has no more digits
+    if _microseconds(found) <= tick:  # a result of rounding: a float of seconds cannot show every microsecond
         found = when.after((tick + 1) / 1e6)
     if _microseconds(found) <= tick:
         said = f"timetable {when}: after({tick / 1e6!r}) returned {found!r}"
@@ -88,7 +88,7 @@ def _latest(when: When, after: int, until: int, most: int) -> list[int]:
     """Return the last ticks (scheduled times) later than ``after`` and not later than ``until``, at most ``most`` of them.
 
     The search goes backwards from ``until``, in steps that double. A step that reaches too far into a burst is halved until it
-    covers a few ticks of the burst, since walking through a burst of millions takes minutes.
+    covers a few ticks of the burst, because walking through a burst of millions takes minutes.
     """
     few = 10 * most
     start, span = until, 1_000_000

@@ -205,7 +205,7 @@ class ScheduleState:
     def registration(self) -> tuple[list[ServedJob], int]:
         """Return the jobs to register next, and the number of this registration.
 
-        Both are the same again until the reply arrives, so that the server does not carry out a registration twice.
+        Until the reply arrives, each call returns the same jobs and number: the server then ignores a repeated registration.
         """
         if self._registering is None:
             self._registering = self.unregistered()[:BATCH]
@@ -360,7 +360,7 @@ class ScheduleState:
         value, items = answer.value, self._unanswered or []
         if isinstance(value, Late):
             self.learn(value.now, answer.came)
-            self.failed(NotSent("an earlier request of this process arrived after it"), answer.came)
+            self.failed(NotSent("a request arrived too late, or after a later request of this process"), answer.came)
             return
         if isinstance(value, Unusable):
             self.failed(NotSent(value.why), answer.came)
@@ -429,7 +429,10 @@ class ScheduleState:
             self.todo.append(Start(run))
 
     def _look_later(self, item: JobReport, said: Answered, now: float) -> None:
-        """Plan when to ask again about a job. A run of the job waits to begin, but cannot begin in this process now."""
+        """Plan when to ask again about a job.
+
+        This is needed if a run of the job waits to begin, or if a run in another process may crash and have to begin again.
+        """
         job = item.job
         if said.queued and said.left < 0:
             if not item.token:  # otherwise the job is paused

@@ -126,7 +126,7 @@ class LoadLease(HeldLease):
 
     def __init__(self, entry: EntrySpec, grant: Grant) -> None:
         super().__init__(grant)
-        self.fence = 0  # while the result of this load is on its way, another load of the key may begin
+        self.fence = 0  # another load of the key may begin while this one's result is stored: neither lease is lost by that
         self.entry = entry
 
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:

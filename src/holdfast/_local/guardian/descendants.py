@@ -76,7 +76,7 @@ class Process:
         Return False if this user may not signal the process.
         """
         try:
-            # Its number cannot pass to another process before this one has reaped it.
+            # The pid of a child cannot pass to another process before this process has reaped the child.
             if self.parent == os.getpid() or self.started < 0:
                 for signum in signals:
                     os.kill(self.pid, signum)
@@ -174,7 +174,7 @@ def children() -> list[Process] | None:
             pass
         else:
             for process in found:
-                # With hidepid, `look` does not know the parent: an orphan would get its TERM late, and would be no daemon.
+                # With hidepid, `look` does not know the parent, and an orphan would not be recognised as a child.
                 process.parent = me
             return found
     else:
@@ -369,9 +369,10 @@ def reap(pid: int) -> bool:
 class Orphans:
     """A watch over the descendants of a guardian, so that they can be ended if the guardian itself is killed.
 
-    They become children of this process then, and `end` kills them. Create this object before the fork of the guardian.
-    Children of this process that do not descend from the guardian are left alone: children that it had before, such as jobs of
-    a shell that executed ``exec holdfast run``, and orphans that become its children because it is process 1.
+    The descendants then become children of this process, and `end` kills them. Create this object before the fork of the
+    guardian. Children of this process that do not descend from the guardian are left alone. These are children that this
+    process had before, such as jobs of a shell that executed ``exec holdfast run``, and orphans that become its children
+    because it is process 1.
     """
 
     subreaper: bool
@@ -397,8 +398,8 @@ class Orphans:
             reap(pid)
         if probe or own_proc():
             found = children()
-            # A guardian becomes a zombie at the moment at which its children pass to this process, so these are not among
-            # them.
+            # A guardian becomes a zombie at the moment at which its children pass to this process. So if it is no zombie yet,
+            # its children are not among those found.
             if found is not None and not (guardian and has_ended(guardian)):
                 self._others = {process.pid for process in found} - {guardian}
 
@@ -419,9 +420,9 @@ class Orphans:
                     return
                 self._others.discard(pid)
                 moved = reap(pid)
-            # Beside children from before, the kernel does not report that no others are left, and a listing may miss a
-            # process that is just being forked. So two listings must show none, and no process may end in between, because a
-            # chain moves on by ending.
+            # While this process has children from before, wait(2) does not report that no other child is left, and a listing
+            # may miss a process that is just being forked. So two listings must show none. No process may end in between,
+            # because each process of a chain forks the next one and ends.
             if left == [] and not moved and not before:
                 return
             before = moved or left is None

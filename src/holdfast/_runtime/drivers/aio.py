@@ -117,7 +117,7 @@ class AioSlot:
         return woken
 
     async def get(self, until: float | None) -> Outcome | None:
-        """Wait for the next outcome, and return it; None if the task was woken to look at other state.
+        """Wait for the next outcome, and return it; None if the task was woken without one, for example to check its turn.
 
         Return TimedOut if no outcome has come by monotonic time ``until`` (None: wait without limit).
         """
@@ -258,7 +258,7 @@ class Runner:
     async def clean_up(self, operation: Coroutine[Any, Any, Any]) -> None:
         """Run the clean-up of a task that was cancelled or failed. If the task is cancelled meanwhile, the clean-up goes on.
 
-        It runs in a task of its own. This returns when it is done, or after CLEAN_UP seconds.
+        The clean-up runs in a task of its own. This method returns when the clean-up is done, or after CLEAN_UP seconds.
         """
         self.running.add(operation)
         if self.unwatched:

@@ -69,7 +69,7 @@ class Driver(Runner):
 
     def _be_watched(self) -> None:
         """Do nothing: a transaction needs no clean-up if its event loop is closed, because its connection then ends and the
-        server drops it."""
+        server drops the transaction."""
 
     async def _ask(self, request: CallClient) -> Any:
         """Await a call of the client, and return its result.

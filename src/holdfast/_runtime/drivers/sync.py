@@ -171,7 +171,7 @@ class Runner:
 
 
 class Driver(Runner):
-    """The driver, of one process, for operations that threads carry out on one server."""
+    """The driver for operations on one server that the threads of a process carry out."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process

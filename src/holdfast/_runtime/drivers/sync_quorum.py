@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Driver(Runner):
-    """The driver, of one process, for operations that threads carry out on several servers."""
+    """The driver for operations on several servers that the threads of a process carry out."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process

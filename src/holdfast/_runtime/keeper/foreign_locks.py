@@ -27,15 +27,16 @@ MOST = 100
 twice as many requests."""
 
 AFTER_S = 0.1
-"""Seconds from the first use of a name until the keeper looks for it. By then, it looks for other new names at the same
-time."""
+"""Seconds from the first use of a name until the keeper looks for a lock of another library. Names that are new by then are
+looked up together."""
 
 
 class ForeignLocks:
     """A search for locks of other libraries, to warn users who migrate from one. It protects nothing.
 
     redis-py's lock has the key NAME, and ours ``hf:{NAME}``: they do not exclude each other. For each of the first names of a
-    process, the keeper reads the key NAME once. If it looks like a lock, the keeper logs a warning, and stops searching.
+    process, the keeper reads the key NAME once. If a value there looks like a lock, the keeper logs a warning, and stops
+    searching.
     """
 
     def __init__(self, keeper: _Keeper) -> None:
@@ -43,7 +44,7 @@ class ForeignLocks:
         self._seen: set[bytes] = set()
         self._due: list[tuple[Endpoint, Spec, bytes]] = []
         self._ended = False
-        """True after a warning, or after the server has refused to show a key: it would also refuse, and log, the next one."""
+        """True after a warning, or after the server has refused to show a key: it would refuse, and log, the next one, too."""
 
     def note(self, endpoint: Endpoint, spec: Spec) -> None:
         """Look soon whether another library has a lock of this name. Do nothing if the name was looked at before.

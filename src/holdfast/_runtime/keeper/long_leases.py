@@ -32,7 +32,7 @@ class LongLeases:
         self._keeper = keeper
         self._nodes = nodes
         self._connected: set[Node] = set()
-        """Servers with a long lease for which the keeper was asked to open connections; each as its state in the keeper."""
+        """Nodes (states for one server each) with a long lease, for which the keeper was asked to open connections."""
 
     def look_later(self) -> None:
         """Schedule the next check after a lease was granted, unless one is scheduled. The caller holds the keeper's mutex."""

@@ -66,9 +66,7 @@ class Keeper:
         self.clock = system.clock
         self.process_id = process_id
         self.record = record
-        """Function that returns this process's record:
-
-        its host, pid, waits and labels, for other processes to read on the server.
+        """Function that returns this process's record (host, pid, waits and labels), which other processes read on the server.
         """
         self.mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
@@ -102,8 +100,8 @@ class Keeper:
     def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Renew a lease until `forget` is called for it.
 
-        If the grant of this lease shows that an older lease of this process is
-        lost, the older lease's owner is notified before the method returns.
+        If the grant of this lease shows that an older lease of this process is lost, the older lease's owner is notified before
+        the method returns.
         """
         with self.mutex:
             outdated = register(self._node(endpoint), held_lease, self.clock())
@@ -479,7 +477,7 @@ class Keeper:
             self.safely(self._calls.popleft())
         while self.collected:
             reference = self.collected.popleft()
-            self.safely(getattr(reference, "on_collected", nobody))  # an interrupt came before the function was set
+            self.safely(getattr(reference, "on_collected", nobody))  # not set if an interrupt came before that
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:
