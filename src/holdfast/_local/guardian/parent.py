@@ -165,7 +165,7 @@ class Guard:
         *lines, self._unread = (self._unread + data).split(b"\n")
         words = [line.decode(errors="replace").split(" ", 2) for line in lines]
         reports = [Report(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
-        if reports:  # any message counts as an answer: after a stop, older work comes before the ping
+        if reports:  # any message counts as an answer: a guardian that was stopped does older work before it reads the ping
             self.asked, self._answered = math.inf, guardian_program.clock()
         for report in reports:
             if report.word == "pid":
@@ -459,7 +459,7 @@ class _Guardian:
         elif now < self.half:
             due = min(due, self.half)
         left = min(max(due - now, 0.0) + 0.0005, _POLL) if due < math.inf else 60.0
-        # No notification tells when the parent of another process has ended.
+        # Nothing notifies this process when the parent of another process ends: check often while processes have to end.
         if min(self.settled_at, self.doom, self.killed_at) < math.inf:
             self.step = min(self.step * 1.5, 0.1)
             left = self.step if self.killed_at < math.inf else min(left, self.step)
@@ -530,7 +530,7 @@ class _Guardian:
 
     def _start(self, foreground: str, grace: str, keep_daemons: str, variables: str) -> None:
         self.grace, self.keep_daemons = float(grace), keep_daemons == "1"
-        # The parent was stopped just after it had acquired the lock.
+        # True, for example, if the parent was stopped for long just after it had acquired the lock.
         if guardian_program.clock() >= min(self.term_at, self.kill_at):
             self._tell("late")
             self.term_at = self.kill_at = math.inf  # these times belong to a lease that is over; the parent may send a new one

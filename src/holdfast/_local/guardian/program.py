@@ -155,7 +155,7 @@ class Group:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                descendants.die_with_parent()  # called before the word to begin, which a parent that has ended cannot give
+                descendants.die_with_parent()  # before the byte is awaited, which a parent that has ended never writes
                 os.close(go_write)
                 _execute(argv, env, go_read, report, tty=tty, stdin=stdin, ignored=ignored)
             try:
@@ -225,7 +225,7 @@ class Group:
         while True:
             others = [process.pid for process in descendants.children() or () if process.pid != self.pid]
             ended = [pid for pid in others if descendants.reap(pid)]
-            if not ended:  # the children of reaped processes have become ours meanwhile
+            if not ended:  # otherwise look again: the children of the reaped processes have become ours meanwhile
                 return bool(others)
             self.ends += len(ended)
 

@@ -58,8 +58,8 @@ class PrivateServer:
         self._program = binary or binaries.find()
         self._args = args
         self._password = secrets.token_urlsafe(24) if password is None and port is not False else password
-        # With "no", the server passes all data to the kernel before each answer, so `kill` loses nothing. With "everysec", it
-        # would wait for a slow disk.
+        # With "appendfsync no", the server passes all data to the kernel before each answer, so `kill` loses nothing. With
+        # "everysec", it would wait for a slow disk.
         self._settings = {"appendonly": "yes" if appendonly else "no", "appendfsync": "no", "save": ""}
         self._owner = os.getpid()
         self.url, self.pid = "", 0

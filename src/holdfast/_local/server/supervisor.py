@@ -227,7 +227,7 @@ class Supervisor:
     def reachable(self) -> bool:
         """Return True if clients still find this server.
 
-        Otherwise the server must end, because the next client starts another one.
+        Otherwise the server must end, because the next client starts another server.
         """
         return self.owned() and os.path.exists(self.path(SOCKET))
 
@@ -281,10 +281,9 @@ class Supervisor:
 
 
 def leases(server: Connection) -> bool:
-    """Return True if the server has a key of type string with an expiry: the lease of a lock, of holdfast or of another
-    library.
+    """Return True if the server has a key of type string with an expiry.
 
-    Other data of holdfast has other types.
+    This may be the lease of a lock of holdfast or of another library, or other data that a client still needs.
     """
     cursor = ""
     while cursor != "0":
