@@ -1,4 +1,4 @@
-"""The clock of this process: monotonic, and, if the system has such a clock, counting while the machine sleeps.
+"""The monotonic clock of this process. If the system has such a clock, it also counts while the machine sleeps.
 
 While a machine is suspended, its leases go on to expire on the server. CLOCK_MONOTONIC stops during that time; CLOCK_BOOTTIME,
 which is used where it exists, does not.

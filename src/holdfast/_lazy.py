@@ -9,8 +9,8 @@ from typing import Any
 def later(names: MutableMapping[str, Any], homes: dict[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for the module whose globals are ``names``.
 
-    The mapping ``homes`` maps each lazy name to the module that it is imported from; after a colon, it gives the name that it
-    has in that module, if that is another one. The name of a submodule is mapped to the submodule itself.
+    ``homes``: for each lazy name, the module to import it from. If the object has another name in that module, that name
+    follows after a colon. The name of a submodule is mapped to the submodule itself.
     """
 
     def get(name: str) -> Any:

@@ -20,8 +20,8 @@ class _Later:
         try:
             import logging
         except OSError as error:
-            # No file descriptor is free, so no module can be read. The caller, often the keeper's thread in the handling of
-            # another error, must go on all the same.
+            # No file descriptor is free, so no module can be read. The caller must go on all the same: it is often the keeper's
+            # thread, while it handles another error.
             return _Unlogged(attribute, error)
         return getattr(logging.getLogger(self._name), attribute)
 

@@ -42,7 +42,7 @@ class Taken(Generic[L]):
 
 
 class Detachable(NamedTuple):
-    """The method of a lock that `django.hold` and `sqlalchemy.hold` call. Other locks have it as a field of `Member`."""
+    """The method of a lock that `django.hold` and `sqlalchemy.hold` call. Locks outside of this package have it in `Member`."""
 
     detach: Callable[[object], None]
 

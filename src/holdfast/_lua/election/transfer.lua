@@ -15,7 +15,7 @@
 -- INCLUDE  shared/_waiters
 -- INCLUDE  shared/_notify
 local lock, state, queue, observers, token, wanted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2]
-local MOST = 1000  -- maximum number of waiters read, since the server has other clients
+local MOST = 1000  -- maximum number of waiters read, because a longer run would delay other clients
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields, refusal = read_lock(state, token)

@@ -10,9 +10,9 @@
 -- SINCE    Redis 5
 -- MODEL    models/lock_handover.pml
 --
--- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is revoked, or a late copy of the
--- request that acquired it might do so again. The first write is DEL: when memory is full, a script may go on if that frees
--- some.
+-- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is revoked, because otherwise a late copy
+-- of the request that acquired the lock might acquire it again. The first write is DEL: a script may go on writing when memory
+-- is full if its first write frees some.
 -- CODES    NO_CLAIM BROKEN
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state

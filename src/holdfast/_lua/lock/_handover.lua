@@ -9,14 +9,14 @@
 -- INCLUDE  shared/_waiters
 
 -- Hand a free lock over to the first live waiter. Return its token, or nil if there is none, and the last fence issued.
--- If `me` (the token of the caller, or false) is the first one, it is returned without a grant: the caller acquires the lock.
+-- If that waiter is `me` (the token of the caller, or false), it is returned without a grant: the caller acquires the lock.
 --
 -- If a process does not listen, all its waiters are passed over. A waiter that was not refreshed for the time of a claim
 -- window is passed over, too. Its process may hang, and each place of a hung process would cost a claim window. If the process
 -- lives, this waiter would ask the server before it believed a message (`_core/lock/server_queue.py`). Waiters that are passed
 -- over keep their places until the places expire. The process that sends this request is alive, so its first waiter may get
 -- the lock, and asks for it if it cannot be notified.
--- One run reads at most a thousand places and removes at most a hundred, since the server has other clients.
+-- One run reads at most a thousand places and removes at most a hundred, because a longer run would delay other clients.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
   local asking = me and string.match(me, '^[^.]+')
@@ -34,7 +34,8 @@ local function hand_over(lock, state, queue, now, me, last)
           granted = true
           local inbox = inbox_of(lock, token)
           local heard = listens(inbox) and publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(first))
-          -- If access control refuses PUBLISH, the waiter asks within a second. Passed over, it could wait forever.
+          -- If access control refuses PUBLISH, the waiter gets the lock, and asks within a second. If it were passed over, it
+          -- could wait forever.
           local knows = type(heard) == 'table' or (heard and heard > 0)
           if process == asking or knows then
             leave(state, queue, token)

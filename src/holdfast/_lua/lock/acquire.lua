@@ -13,8 +13,8 @@
 -- SINCE    Redis 5 (SET PX, TIME before a write)
 -- MODEL    models/lock_handover.pml
 --
--- A waiter that joins notifies the holder's process, if it is another one: 'WANTED <holder's token>' in its
--- inbox.
+-- A waiter that joins notifies the holder's process, if that is not its own: 'WANTED <holder's token>' in the inbox of that
+-- process.
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_grant
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]

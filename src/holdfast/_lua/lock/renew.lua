@@ -14,7 +14,7 @@
 local now = now_us()
 local answers = {}
 
--- Return the reason why the token does not hold the lock. The holder trusts this reply, since a message may be forged.
+-- Return the reason why the token does not hold the lock. The holder trusts this reply, and no message, which may be forged.
 local function missed(state, token, holder)
   local broken = redis.pcall('HMGET', state, 'broken')[1]
   local mark = broken and string.match(broken, '^%x+')

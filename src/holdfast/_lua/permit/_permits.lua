@@ -52,7 +52,7 @@ end
 
 -- Remove all holders whose leases have expired. If some were left for a later run, a client that asks only once could be told
 -- that nothing is free. There may be thousands, if many crashed at the same time. One run removes about nine thousand at most,
--- since the server has other clients.
+-- because a longer run would delay other clients.
 local function expire(p)
   local page = 100
   for _ = 1, 10 do
@@ -154,7 +154,7 @@ end
 -- the fence of `me`, if it was granted its permits, and whether a waiter is left that nobody may overtake.
 -- A waiter is passed over if its process does not listen, or if its place was not refreshed for the time of a claim window. The
 -- waiter keeps its place until the place expires. One run reads at most a thousand places, and removes or serves at most a
--- hundred, since the server has other clients.
+-- hundred, because a longer run would delay other clients.
 local function serve(p, me, ttl)
   local listening, done, from, mine, blocked = {}, 0, 0, nil, false
   while from < 1000 and p.waiters > 0 and not blocked do
@@ -182,7 +182,8 @@ local function serve(p, me, ttl)
       else
         admit(p, token, CLAIM)
         local heard = publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(p.fence))
-        -- If access control refuses PUBLISH, the waiter asks within a second. Passed over, it could wait forever.
+        -- If access control refuses PUBLISH, the waiter gets its permits, and asks within a second. If it were passed over, it
+        -- could wait forever.
         if type(heard) == 'table' or heard > 0 then
           leaving[#leaving + 1] = token
           done = done + 1

@@ -12,7 +12,7 @@
 -- INCLUDE  permit/_permits
 local answers = {}
 
--- Return the reason why the token holds no permits. The holder trusts this reply, since a message may be forged.
+-- Return the reason why the token holds no permits. The holder trusts this reply, and no message, which may be forged.
 local function missed(p, token)
   return p and string.find(p.dead, token, 1, true) and redis.call('HMGET', p.state, 'broken')[1] and TAKEN_AWAY or 0
 end

@@ -19,9 +19,10 @@
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 --
--- listeners (zset):  id of a subscription -> start of its wait (server us, computed from the client's own count). A hint: nothing is
---                   granted from it. A new one notifies the holder's process, if it is another one: 'WANTED <holder's token>' in
---                   its inbox. In the state, next = '<id> <since> <until, server ms>': the client that was notified last that
+-- listeners (zset):  id of a subscription -> start of its wait (server us, computed from the client's own count). It only says
+--                   whom to notify: nobody is granted the lock because of it. A new subscription notifies the holder's process,
+--                   if that is not its own: 'WANTED <holder's token>' in the inbox of that process. In the state,
+--                   next = '<id> <since> <until, server ms>': the client that was notified last that
 --                   the lock is free. Until that time, no client that has waited less gets the lock; otherwise a holder that
 --                   asks again at once would always be first. A client that has waited longer gets the lock whatever a server
 --                   has chosen, so that the choices of several servers cannot block each other.

@@ -2,8 +2,8 @@
 -- KEYS     base, serving, jobs; then of each job: job
 -- ARGV     listener id; number of this registration, rising, the same when it is sent again; ms for which the process can be
 --          notified from now on; its name;
---          '', 'strict': nothing is done if a process serves other code under the name of one of these jobs, or 'look': as
---          'strict', but nothing is done at all; number of jobs; of each: name; definition; timetable; origin: name of the
+--          '' | 'strict': nothing is done if a process serves other code under the name of one of these jobs | 'look': only
+--          check this, and write nothing; number of jobs; of each: name; definition; timetable; origin: name of the
 --          code that it runs
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), former definition if it was another one, or '',
 --          another origin that a process serves, or '', that process}

@@ -1,6 +1,6 @@
 -- Report and claim for jobs of a schedule: a process reports runs that have ended and ticks that are due, and asks whether
 -- there is a run for it. The first process that claims a tick gets it; the clocks of processes do not matter.
--- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
+-- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (a key that never exists)
 -- ARGV     listener id; number of this request, rising; end of its validity (server ms); ms for which the process
 --          can be notified from now on; its name; then of each job:
 --          number of slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <log size>';
@@ -10,7 +10,8 @@
 --          run, because later ones are due, or ''; '<us> <us> ...': those that may run, and those that are not due yet, so that
 --          the script knows the latest tick even if the request was long on its way; the tick after them, or '': there
 --          is none; token for a run, or '' if the process has no room now
--- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request; nothing was done. An answer is
+-- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: the request was too late, or a newer one came first; nothing was
+--          done. An answer is
 --          {1, last tick, lease of the run in ms (-1: none), number queued, fences to be ended, 1 if the end was recorded,
 --           slot or -1, fence, scheduled, attempt, 1: by hand}
 --          {REDEFINED, revision, definition, last tick, origin}: the job was changed; an end was recorded all the same
@@ -57,7 +58,7 @@ end
 -- Return the waiting runs in order.
 local function read_queue(text)
   local queue = {}
-  for item in string.gmatch(short(text), '%S+') do  -- word by word, since one pattern for all would read each digit many times
+  for item in string.gmatch(short(text), '%S+') do  -- word by word: one pattern for all words would read each digit many times
     local scheduled, attempt, kind = string.match(item, '^(%d+)/(%d+)/(%a)$')
     attempt = whole(attempt)
     if attempt and whole(scheduled) then queue[#queue + 1] = {scheduled = scheduled, attempt = attempt, kind = kind} end

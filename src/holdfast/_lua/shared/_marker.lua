@@ -10,7 +10,7 @@
 
 local function run_id()
   local info = redis.call('INFO', 'server')
-  local _, at = string.find(info, 'run_id:', 1, true)  -- a plain search, since a pattern takes twice the time
+  local _, at = string.find(info, 'run_id:', 1, true)  -- a plain search, because a pattern takes twice the time
   return string.sub(info, at + 1, at + 40)
 end
 

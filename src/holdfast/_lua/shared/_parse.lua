@@ -1,5 +1,5 @@
--- Parse stored texts and numbers. Any client that may write to the keys could have forged them. The fast paths check in place
--- instead, since one more function costs them a tenth of their time.
+-- Parse stored texts and numbers. Any client that may write to the keys could have forged them. The fast paths of scripts check
+-- them without these functions, because a function costs a fast path a tenth of its time.
 -- MODEL    models/lock_handover.pml
 -- INCLUDE  shared/_constants
 local LONGEST = 4096  -- maximum length, in bytes, of a text in a reply; a user's value may be longer

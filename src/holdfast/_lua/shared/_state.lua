@@ -65,7 +65,7 @@ local function keep_alive(state, queue, kept, ttl, now, version)
   end
 end
 
--- Revoke a token, since a late copy of a request with it may still arrive. Return the list of revoked tokens with this one
+-- Revoke a token, because a late copy of a request with it may still arrive. Return the list of revoked tokens with this one
 -- added. The list is capped: the newest hundred, 46 characters each. The caller keeps the state alive.
 local function revoke(state, dead, token)
   dead = string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))

@@ -10,8 +10,8 @@
 --                    floor = as the key floor: loads that began before this state was created count as void
 -- floors (zset):     tag -> fence: a value with that tag and no higher fence is void; '' is a tag of every value
 -- floor (string):    the highest of the floors, for the plain command. A server that is short of memory may evict any of these
---                    keys: the plain command does not count a value without a floor as fresh, and it is void if the state has
---                    no floor either
+--                    keys: the plain command does not count a value without a floor as fresh, and the value is void if the
+--                    state has no floor either
 -- MODEL    models/single_flight.pml
 -- INCLUDE  shared/_parse
 

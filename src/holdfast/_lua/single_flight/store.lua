@@ -2,8 +2,8 @@
 -- KEYS     value, fresh, load, state, floors, floor, waiters
 -- ARGV     token; fence of its load; 'release' | 'bury': revoke the token from now on; kind of the value; ms for which it is
 --          fresh; ms for which it is kept beyond that; us that the load took; tags, with a space before each; data; what happens
---          to a value with a lower fence if this one is refused: 'keep' | 'delete', since the caller has put a newer one
---          a mark that there is no data ('mark') is stored even if memory is full: its first write frees the load
+--          to a value with a lower fence if this one is refused: 'keep' | 'delete', because the caller wanted to replace it.
+--          A value of the kind 'mark' is stored even if memory is full: the first write then deletes the load
 -- RETURNS  {1, fence} stored, now or before | {0} the load has lost its lease: it expired, or the value was stored or
 --          deleted meanwhile; or the token was revoked | {INVALIDATED} the load began before one of the tags was invalidated |
 --          WRONG_TYPE and OTHER_FORMAT as in get_or_lease

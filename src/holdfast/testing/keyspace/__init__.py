@@ -53,7 +53,7 @@ class Keyspace:
 
     @property
     def run_id(self) -> bytes:
-        """The run id that INFO shows; a restarted server has another one."""
+        """The run id that INFO shows. A server gets a new run id at each start."""
         return self._run_id
 
     @run_id.setter

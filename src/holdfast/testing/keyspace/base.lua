@@ -1,5 +1,5 @@
 -- Parts that all other files use: the running call, its keys, and numbers as text. `engine.py` joins the files into one text.
--- All files except the first two are in blocks of their own, so they all see the local names at the top of this file.
+-- This file and `scripts.lua` come first. Each further file is a block: it sees the local names of these two files only.
 --
 -- A keyspace is a table: db (key -> entry), channels (channel -> listeners), scripts (sha -> true), publish (a function),
 -- versions, writes, flushed and watched (for WATCH). An entry is {kind, value, at}: `at` is its expiry in ms of server time

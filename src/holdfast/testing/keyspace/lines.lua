@@ -127,7 +127,8 @@ define('ZREM', 2, INF, 'w', function(key, ...)
   return count
 end)
 
--- Converts from and to (as in ZRANGE) to positions counted from one, for this size; from > to if the range is empty.
+-- Converts the arguments `from` and `to` of ZRANGE to positions counted from one, in a list of this size. An empty range has
+-- from > to.
 local function bounds(from, to, size)
   if from < 0 then from = math.max(size + from, 0) end
   if to < 0 then to = size + to end

@@ -124,7 +124,7 @@ local function keys_of(of)
   return keys
 end
 
--- The loop around this call may clear the table, and may have removed the key.
+-- Returns the item after `key` in sorted order. The loop around this call may have removed `key` from the table.
 local function ordered_next(of, key)
   for _, other in ipairs(keys_of(of)) do
     if key == nil or before(key, other) then return other, rawget(of, other) end
