@@ -322,8 +322,8 @@ STATED_DIFFERENCES = {
     "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutine functions run in the event loop, plain functions in threads.",),
     "Barrier": (" It may be a coroutine function.",),
-    "BaseSyncLock.__exit__": (" or was cancelled because of it",),
-    "RLock.__exit__": (" or was cancelled because of it",),
+    "BaseSyncLock.__exit__": (", or was cancelled because of the loss",),
+    "RLock.__exit__": (", or was cancelled because of the loss",),
     "Transaction.run": ("a coroutine function, ",),
     "Connection.close": (" A request that is under way fails.",),
 }

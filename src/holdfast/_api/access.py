@@ -10,7 +10,7 @@ from holdfast import _lua
 from holdfast.errors import ConfigError
 
 OLDEST, SHARDED_SINCE = (6, 2), (7, 0)
-"""The first server versions with ACL patterns for channels, and with sharded pub/sub."""
+"""The first server version with ACL patterns for channels, and the first one with sharded pub/sub."""
 
 
 class Feature(NamedTuple):
@@ -18,14 +18,14 @@ class Feature(NamedTuple):
 
     scripts: tuple[str, ...]
     commands: tuple[str, ...]
-    """Commands that clients send, in addition to those inside the scripts; a subcommand as in ``PUBSUB|NUMSUB``."""
+    """Commands that clients send, in addition to those inside the scripts. A subcommand is written as in ``PUBSUB|NUMSUB``."""
     keys: tuple[str, ...] = ()
     """Patterns of keys; ``<prefix>`` stands for the prefix of all locks. No pattern matches keys of another prefix."""
     channels: tuple[str, ...] = ()
 
 
 _KIND = ("TYPE", "HSTRLEN", "HGET", "PTTL")
-"""Commands that find out which other kind of lock uses a name. The error message tells it."""
+"""Commands that find out which kind of object already uses the name of a lock. The error message names this kind."""
 
 FEATURES = {
     "lock": Feature(
@@ -87,8 +87,8 @@ FEATURES = {
     ),
     "schedule": Feature(
         scripts=("schedule/serve", "schedule/register", "schedule/command", "schedule/jobs", "lock/renew"),
-        # EXISTS: a scheduler that stops releases its runs like locks, and a release checks the queue, although nobody waits in
-        # it.
+        # EXISTS: when a process stops serving a schedule, it releases its runs by the script for locks. This script checks the
+        # queue, although nobody waits in it.
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "EXISTS", "ZRANGE"),
         keys=("<prefix>schedule:{*", "<prefix>schedule:proc:*"),
         channels=("<prefix>schedule:inbox:*",),
@@ -151,11 +151,11 @@ FEATURES = {
 """The scripts, commands, keys and channels of each feature of holdfast. A test compares this table with the sources."""
 
 SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "PUBSUB|SHARDNUMSUB"}
-"""Commands that a Cluster needs instead of the plain ones. The oldest supported servers know none of them."""
+"""Maps commands to those that a Cluster needs instead. The oldest supported servers know none of the latter."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
-"""Commands that the oldest servers do not know. They refuse an ACL rule with such a command. ``PUBSUB|SHARDNUMSUB`` is not
-among these commands, because clients call it to find out which kind a server is."""
+"""Commands that the oldest supported servers refuse in an ACL rule, because they do not know them. They accept
+``PUBSUB|SHARDNUMSUB``, which clients call to find out whether a server knows sharded pub/sub."""
 
 
 def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list[str]:
@@ -164,7 +164,7 @@ def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list
     needed = {name for feature in wanted for name in FEATURES[feature].commands}
     needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
     if not wanted & {"quarantine", "redlock"}:
-        needed -= {"INFO"}  # The scripts of all locks contain it, but only these two features run it.
+        needed -= {"INFO"}  # The scripts of all locks contain INFO, but call it only for these two features.
     if "cluster" not in wanted:
         return sorted(needed - set(SHARDED.values()))
     return sorted(needed - (UNKNOWN if version < SHARDED_SINCE else set(SHARDED)))
@@ -205,7 +205,7 @@ def rule(
 
 def advice(error: Exception) -> str:
     """Return a hint about missing access rights, to be added to the text of this error; empty for other errors."""
-    # If a script must not use a command, only the text says so. The text of Redis 6.2 differs from later ones.
+    # If a script must not use a command, only the error's text says so. Redis 6.2 has another text than later versions.
     signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
     forbidden = any(sign in str(error) for sign in signs)
     return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""

@@ -101,7 +101,7 @@ class TellsLoss(leases.UserLease):
     name: Any
     driver: Runner
     event: Any = None
-    """The event behind ``lost``; None until it is asked for."""
+    """The event behind ``lost``; None until ``lost`` is read."""
     on_lost: Callable[..., object] | None
     first_to_tell: Callable[[], bool]
     make_way: Callable[[], None]
@@ -118,7 +118,7 @@ class TellsLoss(leases.UserLease):
             if self.first_to_tell():
                 self.driver.loop.call_soon_threadsafe(self.run_on_loss)
         except RuntimeError:
-            pass  # The event loop is closed: no code is left that could be told.
+            pass  # The event loop is closed: no code is left that could be notified.
         finally:
             self.make_way()
 
@@ -144,7 +144,7 @@ class TellsLoss(leases.UserLease):
             self.leave_to_keeper()
 
     def at_home(self) -> None:
-        """Raise RuntimeError outside the event loop of the lease, whose connections can only be awaited there."""
+        """Raise RuntimeError outside the event loop of the lease, because its connections can be awaited only there."""
         if asyncio.get_running_loop() is not self.driver.loop and not self.is_over():
             which = "an event loop that is closed" if self.driver.loop.is_closed() else "another event loop"
             raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
@@ -164,7 +164,7 @@ class TellsLoss(leases.UserLease):
     def end_of_body(self, error: BaseException | None) -> BaseException | None:
         """Return the exception that ended the ``async with`` body; None if holdfast cancelled the body after a loss.
 
-        If other code has cancelled the task too, its CancelledError is returned, as by asyncio.timeout.
+        If other code has cancelled the task, too, the CancelledError is returned. asyncio.timeout does the same.
         """
         task = asyncio.current_task()
         ours, self.cancelled_body = self.cancelled_body, False

@@ -88,7 +88,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
                 try:
                     await asked
                 except WireError:
-                    pass  # `_finish` finds it in the future.
+                    pass  # `_finish` finds the error in the future `asked`.
             result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
@@ -138,7 +138,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
                 try:
                     await asked
                 except WireError:
-                    pass  # `_finish` finds it in the future.
+                    pass  # `_finish` finds the error in the future `asked`.
             result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
                 raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
@@ -159,9 +159,9 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
     ) -> None:
         """Release the lease that this ``async with`` acquired, and no other.
 
-        If the lease was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a
-        note to the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the
-        lease expires.
+        If the lease was lost and the body succeeded, or was cancelled because of the loss, LeaseLost is raised. If the body
+        raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued: the
+        lock is free when the lease expires.
         """
         core = self._entered.innermost(running_task())
         self._entered.remove(core)
@@ -262,7 +262,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         return self._new_core(driver, attempt, result)
 
     def _finish(self, driver: Runner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> LeaseCore | None:
-        """Return the lease that `Runner.begin` has acquired; None if the operation has to go on from another outcome."""
+        """Return the lease if the request of `Runner.begin` has acquired it; None if the whole operation has to run."""
         if asked is None or (grant := driver.finish(attempt, asked)) is None:
             return None
         self._users.pop(attempt, None)
@@ -271,7 +271,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
     def _drop(self, driver: Runner, attempt: Attempt) -> None:
         """Abandon the attempt of a coroutine that is dropped with its closed event loop, where nothing can be awaited.
 
-        If an operation runs, the driver has cleaned up.
+        If an operation was running, its driver has cleaned up already.
         """
         self._tally.gave_up(attempt)
         if self._users.pop(attempt, None) is not None and attempt in driver.running:
@@ -324,10 +324,11 @@ class Lock(BaseAioLock[LockLease]):
         linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
             it is released at once when another process asks for the lock.
         max_passes: how many times in a row the lock is handed on inside this process while another process waits.
-        max_pass_time: a time limit for the same: it ends this many seconds after the acquisition on the server.
+        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
         replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
-        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants none
-            of these locks. Must be the same for all clients of these locks, and at least their longest ``ttl``. True: 60.
+        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants no
+            lock with this option. Must be the same for all clients of these locks, and at least their longest ``ttl``. True:
+            60.
         deadlock: what happens when holders of locks wait for each other in a cycle. ``"wait"``: they go on waiting, and
             `find_deadlocks` reports them; ``"raise"``: the wait that started last raises Deadlock.
 

@@ -17,10 +17,10 @@ class QuorumCore(BaseQuorumCore, aio_lease.LeaseCore):
 class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[aio_lease.Lease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
-    The lock asks all servers at the same time, and waits for no slow ones once a majority has decided (the Redlock algorithm,
-    redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data, for example
-    by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once, by
-    `holdfast.declare_new` or ``holdfast nodes init``. The process that has waited longest gets the lock, as far as the
+    The lock asks all servers at the same time, and does not wait for slow ones once a majority has decided (the Redlock
+    algorithm, redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data,
+    for example by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once,
+    by `holdfast.declare_new` or ``holdfast nodes init``. The process that has waited longest gets the lock, as far as the
     servers agree. Options and methods are those of `Lock`, except for ``linger``, ``replicas``, ``quarantine`` and
     ``deadlock``.
 
@@ -28,7 +28,7 @@ class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[ai
         servers: three, five or another odd number of clients or URLs; or a dictionary of them with names as keys, if clients
             use different addresses for the same server.
         max_ttl: longest lease in seconds on these servers, the same for all of their clients.
-        answer_within: seconds to wait for a server in one round, unless the others have decided before.
+        answer_within: seconds to wait for a server in one round, unless a majority of the servers has decided before.
 
     Raises:
         ConfigError: an option is out of range, or the servers cannot be used together.

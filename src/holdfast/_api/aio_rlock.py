@@ -83,7 +83,7 @@ class RLock(Reentrant[LockLease, AsyncClient], Lock):
             try:
                 await holding.core.release()
             except NotHeld:
-                raise  # The lease was released by hand, and the end of an outer ``with`` still needs the holding.
+                raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `Holding`.
             except BaseException:
                 mine.tidy(self._mark)
                 raise
@@ -111,9 +111,9 @@ class RLock(Reentrant[LockLease, AsyncClient], Lock):
     ) -> None:
         """Release the acquisition that this ``async with`` made.
 
-        If the lease was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a
-        note to the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the
-        lease expires.
+        If the lease was lost and the body succeeded, or was cancelled because of the loss, LeaseLost is raised. If the body
+        raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued: the
+        lock is free when the lease expires.
         """
         holding = self._inside()
         core = holding.core

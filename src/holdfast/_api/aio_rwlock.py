@@ -38,8 +38,8 @@ class _Side(rwlock.Side[L, AsyncClient], aio_lock.BaseAioLock[L]):
         return asyncio.current_task()
 
     async def release(self) -> None:
-        """Release an acquisition made through this object; any thread or task may do it. One of the caller's own is
-        released, if there is one.
+        """Release one acquisition made through this object; any thread or task may do it. The caller's own acquisitions are
+        released first.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached: the lease then expires.
@@ -74,7 +74,7 @@ class RWLock(rwlock.BaseRWLock[Lease, AsyncClient]):
     next to each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only
     until its lease expires.
 
-    Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, since it could wait
+    Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, because it could wait
     forever. A writer can become a reader (`WriteLease.downgrade`).
 
     Args:

@@ -91,7 +91,7 @@ class BaseBarrier(Named, Steps, Generic[Client]):
             await self._call_user(self._action)
             return await self._run(barrier.passing(self._meeting, me))
         except self._dropped:
-            raise  # The coroutine is dropped with its event loop, where nothing can be awaited: its place expires.
+            raise  # The coroutine is dropped with its event loop. Nothing can be awaited: its place at the barrier expires.
         except BaseException:
             if me.may_be_on_server:
                 with contextlib.suppress(ServerError):
@@ -111,8 +111,9 @@ class BaseBarrier(Named, Steps, Generic[Client]):
 class Barrier(InThreads, BaseBarrier[SyncClient]):
     """A barrier between processes: ``parties`` participants wait for each other, then all go on, as at `threading.Barrier`.
 
-    It can be used again and again. If a participant dies while it waits, this breaks the barrier at most ``ttl`` seconds later.
-    So does a participant whose wait times out. All waiters then get BrokenBarrier, and so do later callers, until `reset`.
+    It can be used again and again. If a participant dies while it waits, the barrier is broken at most ``ttl`` seconds later.
+    It is also broken if the wait of a participant times out. All waiters then get BrokenBarrier, and so do later callers, until
+    `reset`.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
@@ -175,8 +176,9 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
 class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
     """A barrier between processes: ``parties`` participants wait for each other, then all go on, as at `threading.Barrier`.
 
-    It can be used again and again. If a participant dies while it waits, this breaks the barrier at most ``ttl`` seconds later.
-    So does a participant whose wait times out. All waiters then get BrokenBarrier, and so do later callers, until `reset`.
+    It can be used again and again. If a participant dies while it waits, the barrier is broken at most ``ttl`` seconds later.
+    It is also broken if the wait of a participant times out. All waiters then get BrokenBarrier, and so do later callers, until
+    `reset`.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.

@@ -25,7 +25,8 @@ T = TypeVar("T")
 def resolves_client(function: F) -> F:
     """Decorate a coroutine function: its argument ``client`` is replaced by the server (endpoint) that the client belongs to.
 
-    The URL of a client may contain a password, and error reporters send the variables of each frame.
+    Otherwise the URL, which may contain a password, would stay in the frame, and error reporters send the variables of each
+    frame.
     """
 
     @functools.wraps(function)
@@ -42,7 +43,7 @@ def resolves_client(function: F) -> F:
 class BaseCaller(Steps):
     """An object that runs operations on one key of a server. In a Cluster, it finds the server of the key.
 
-    Threads may share it, or the tasks of any event loops. A forked child opens its own connections.
+    Threads may share it, and so may tasks, also of different event loops. A forked child opens its own connections.
     """
 
     @hides_client()

@@ -98,11 +98,12 @@ def locked(
         on_lost: as for `Lock`.
         label: as for `Lock`.
         prefix: as for `Lock`.
-        reentrant: True if the function may call itself, or other functions under the same lock: it then runs under an `RLock`.
+        reentrant: True if the function may call itself, or other functions under the same lock: the lock is then an `RLock`.
 
     Raises:
         ConfigError: at decoration, if an option or the template is invalid. At a call, if the name is empty or too long, or if
-            the calling code holds the lock already and ``reentrant`` is False: the call would wait for itself.
+            ``reentrant`` is False and the calling code holds the lock already by this decorator, so that the call would wait
+            for itself.
     """
     refuse_mistaken(mistaken, "locked")
     if busy not in {"wait", "raise", "skip"}:
@@ -162,7 +163,8 @@ class _Locked(Steps):
     async def _call_under(self, own: Any, leases: list[Any], function: Callable[[], Any]) -> Any:
         """Call the function under the lock, whose lease is put into ``leases``.
 
-        Each API has its own ``with`` statement: CPython runs no signal handler between a lock's ``__enter__`` and its body.
+        Each API uses its own ``with`` statement, instead of calling ``__enter__``: CPython runs no signal handler between the
+        ``__enter__`` and the body of a ``with`` statement, so an interrupt there cannot leave the lock held.
         """
         raise NotImplementedError
 
@@ -188,7 +190,7 @@ class _OfTasks(InTasks, _Locked):
             return await function()
 
     async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:
-        # After an interrupt in its __aexit__, a Lock may have dropped the lease from its list: release this very lease.
+        # An interrupted __aexit__ of a Lock may have removed the lease from the lock's list, so this very lease is released.
         if self._reentrant:
             await own.__aexit__(type(error), error, None)
         else:

@@ -26,7 +26,7 @@ KEEP = 86400.0
 """Default of ``keep``: seconds, one day, for which the server keeps an unused object."""
 
 ANSWER_WITHIN = 1.0
-"""Maximum seconds to wait for an answer. Then the request is sent again; the server carries it out only once."""
+"""Maximum seconds to wait for an answer. Without an answer, the request is sent again; the server carries it out only once."""
 
 
 class Named:
@@ -108,7 +108,7 @@ class Event(BaseLatch):
     """A flag that processes share, with the methods of `threading.Event`.
 
     Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return once the event is set,
-    even if it is cleared at once.
+    even if it is cleared immediately afterwards.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
@@ -150,7 +150,7 @@ class AioEvent(BaseLatch):
     """A flag that processes share, with the methods of `threading.Event`.
 
     Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return once the event is set,
-    even if it is cleared at once.
+    even if it is cleared immediately afterwards.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
@@ -190,14 +190,14 @@ class AioEvent(BaseLatch):
 class CountDownLatch(BaseLatch):
     """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
 
-    Each call of `count_down` counts once, even if its answer is lost and it is sent again. With a name (``by``), it counts once
-    for each name. Once open, the latch stays open until `reset`.
+    Each call of `count_down` counts once, even if its answer is lost and the request is sent again. Of the calls with the same
+    name (``by``), only the first counts. Once open, the latch stays open until `reset`.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: name of the latch, 1 to 512 bytes.
         count: number of things to be done, at least 1. All users of the latch must pass the same number.
-        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that, it starts anew.
+        keep: seconds after its last use, such as a wait, for which the server keeps the latch. After that, nothing is counted.
         prefix: start of all keys on the server.
 
     Raises:
@@ -243,14 +243,14 @@ class CountDownLatch(BaseLatch):
 class AioCountDownLatch(BaseLatch):
     """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
 
-    Each call of `count_down` counts once, even if its answer is lost and it is sent again. With a name (``by``), it counts once
-    for each name. Once open, the latch stays open until `reset`.
+    Each call of `count_down` counts once, even if its answer is lost and the request is sent again. Of the calls with the same
+    name (``by``), only the first counts. Once open, the latch stays open until `reset`.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: name of the latch, 1 to 512 bytes.
         count: number of things to be done, at least 1. All users of the latch must pass the same number.
-        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that, it starts anew.
+        keep: seconds after its last use, such as a wait, for which the server keeps the latch. After that, nothing is counted.
         prefix: start of all keys on the server.
 
     Raises:

@@ -13,7 +13,7 @@ from holdfast._net.redaction import hides_client
 
 
 class BaseFairLock(BaseLock[L, Client]):
-    """The options of a lock whose release always asks the server, which grants it in order of arrival."""
+    """The options of a lock that is never handed on inside a process. The server grants it in the order of arrival."""
 
     _shared = False
 

@@ -36,7 +36,7 @@ def complete(flow: Coroutine[Any, Any, T]) -> T:
             raise error.__cause__ from None  # A function of the user has raised it (PEP 479).
         raise
     finally:
-        flow.close()  # An interrupt may have come before the start, and Python warns of a coroutine that never started.
+        flow.close()  # Python would warn of a coroutine that an interrupt has kept from starting.
     raise AssertionError  # A step of the sync API never suspends.
 
 

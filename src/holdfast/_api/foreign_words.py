@@ -43,7 +43,7 @@ LOCKS = {
     "permits": "pass limit= for the number of permits of a Semaphore",
     "on_expire": "pass on_lost= for a function to call when the lease is lost",
 }
-"""Options of locks, of `locked`, and of other classes and functions with a lease and a wait."""
+"""Hints for unknown options of locks, of `locked`, and of the other classes and functions that have no table of their own."""
 
 _FRESH = "pass ttl= for how long a stored value stays fresh, or wait= for how long to wait for another caller's load"
 CACHES = {
@@ -77,7 +77,7 @@ SCHEDULES = {
     **dict.fromkeys(("expire", "lease_time"), "pass ttl= to a job, for how long a run outlives a crashed process"),
 }
 _OF = {"Cache": CACHES, "once": ONCE, "Election": ELECTIONS, "Schedule": SCHEDULES}
-"""Tables of the classes and functions that are no locks, by name."""
+"""Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
 
 METHODS = {
     "extend": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",

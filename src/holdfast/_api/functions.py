@@ -32,7 +32,7 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
 
 
 def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
-    """Raise ConfigError if ``given`` is a function, as it is if a decorator has no arguments. ``form``: the right form.
+    """Raise ConfigError if ``given`` is a function: then the decorator was used without arguments. ``form``: the right form.
 
     Without this check, the error would come at the first call of the decorated function, if at all.
     """
@@ -43,7 +43,7 @@ def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
 def takes_options(form: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a function that returns a decorator, so that ``@function`` without arguments raises. ``form``: the right form.
 
-    Its frame in a traceback has no variables: `holdfast._net.redaction` has the reason.
+    The frame of the returned function has no variables in a traceback; `holdfast._net.redaction` has the reason.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

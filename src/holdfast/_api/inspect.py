@@ -79,7 +79,7 @@ class LockInfo:
     """"lock", "election", "semaphore", "rwlock", "event", "latch" or "barrier"; "foreign" for a lock of another library,
     "other" for a key that is no lock."""
     holders: tuple[Holder, ...]
-    """All holders if returned by `Inspector.show`; only one of them if returned by `Inspector.locks`."""
+    """The holders: from `Inspector.show`, up to a thousand; from `Inspector.locks`, only one of them."""
     waiters: int
     line: tuple[Waiter, ...] | None
     """The waiters in the order of the queue, from `Inspector.show`; None from `Inspector.locks`."""
@@ -143,7 +143,7 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock. If it has several servers, return what a majority, or at least most of them, agree on."""
+    """Return the facts about a lock. If its servers disagree, believe the largest group that names the same holders."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:

@@ -90,7 +90,8 @@ class BaseInspector(Steps, Generic[Client]):
     def _breaking(
         self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
     ) -> Coroutine[Any, Any, list[break_lock.Outcome | WireError]]:
-        """Return the operation that revokes the leases of these holders, on each server."""
+        """Return the operation that revokes the lease of ``holder``, or of all holders of ``lock`` if it is None, on each
+        server."""
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
@@ -163,7 +164,7 @@ class BaseInspector(Steps, Generic[Client]):
         except WireError as error:
             raise self._error(error, what, key) from cause(error)
         finally:
-            operation.close()  # It has no clean-up.
+            operation.close()  # An operation of an inspector has nothing to clean up.
 
     def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
         from holdfast._api.error_map import told
@@ -184,7 +185,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
     _caller_type = Caller
 
     def locks(self, pattern: str = "*") -> Iterator[LockInfo]:
-        """Yield the locks that are held or waited for, in no particular order, while they are found.
+        """Yield the locks that are held or waited for, as they are found, in no particular order.
 
         One request looks at fifty locks, so that a busy server can serve others in between. Locks that are acquired or released
         meanwhile may be missing. ``pattern`` selects names, as in `fnmatch`. Raises ServerError.
@@ -205,7 +206,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
         then.
 
         This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
-        call polls the server once a second, and when the lease expires, because no notification of a release is sent. ``key``:
+        call polls the server once a second, and when the lease expires, because it gets no notification of a release. ``key``:
         as in `show`. Raises ServerError.
         """
         return complete(self._wait(name, timeout, key))
@@ -226,7 +227,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
 
         Args:
             lock: the lock as seen by `show` or `locks`, or its name.
-            holder: the only holder that loses its lease, if the lock has several. None: all that were seen lose theirs.
+            holder: of several holders, the only one that loses its lease. None: all holders that were seen lose theirs.
             key: the lock's own ``key=``, if it was created with one and is passed by name.
             by: your name, for the former holder and its log; default: ``host:pid``.
 
@@ -253,7 +254,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
     _caller_type = AioCaller
 
     async def locks(self, pattern: str = "*") -> AsyncIterator[LockInfo]:
-        """Yield the locks that are held or waited for, in no particular order, while they are found.
+        """Yield the locks that are held or waited for, as they are found, in no particular order.
 
         One request looks at fifty locks, so that a busy server can serve others in between. Locks that are acquired or released
         meanwhile may be missing. ``pattern`` selects names, as in `fnmatch`. Raises ServerError.
@@ -277,7 +278,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
         then.
 
         This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
-        call polls the server once a second, and when the lease expires, because no notification of a release is sent. ``key``:
+        call polls the server once a second, and when the lease expires, because it gets no notification of a release. ``key``:
         as in `show`. Raises ServerError.
         """
         return await self._wait(name, timeout, key)
@@ -298,7 +299,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
 
         Args:
             lock: the lock as seen by `show` or `locks`, or its name.
-            holder: the only holder that loses its lease, if the lock has several. None: all that were seen lose theirs.
+            holder: of several holders, the only one that loses its lease. None: all holders that were seen lose theirs.
             key: the lock's own ``key=``, if it was created with one and is passed by name.
             by: your name, for the former holder and its log; default: ``host:pid``.
 

@@ -174,13 +174,13 @@ class LeaseCore(UserLease, Owner):
         self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
         self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
         attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
-        # A core that is collected while `held_lease` has this reference (and nothing else has) was never released.
+        # `held_lease` keeps this weak reference until the release. If the core is collected before that, it was never released.
         held_lease.owner = Reference(self, node.keeper.collected.append)
         held_lease.owner.on_collected = functools.partial(_dropped, node, held_lease, attempt.local_queue, attempt.tally)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
-            self.notice_loss()  # The lease was lost while no lease object existed that could be told.
+            self.notice_loss()  # The lease was lost before this object existed, so nobody was notified.
 
     def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
         """Return a pair for each voting server: the server, and the lease there."""
@@ -309,8 +309,8 @@ class LeaseCore(UserLease, Owner):
         return self.driver.release(self.attempt, self.held_lease, self)
 
     def hand_on(self) -> bool:
-        """Hand the lease on to the next waiter of this process; without a waiter, keep it for quick reuse. Return True then.
-        Return False if the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
+        """Hand the lease on to the next waiter of this process, or keep it for quick reuse, and return True. Return False if
+        the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
         held_lease = self.held_lease
         if self.passed or held_lease.over or not self.process.here:
             raise self.not_held()
@@ -384,7 +384,7 @@ class LeaseCore(UserLease, Owner):
 
         ``begun``: True if `try_release` has begun the release, and its outcome was None.
         """
-        if self.is_over() and not begun:  # A release has begun, and it is unknown how far it came.
+        if self.is_over() and not begun:  # A release began before this call. It is unknown how far it came.
             await self.finish_release()
             return
         try:
@@ -526,8 +526,8 @@ class Entered(Generic[C]):
         self._cores = [*(self._cores or []), core]
 
     def innermost(self, owner: int) -> C:
-        """Return the innermost lease that this thread or task has entered. If it entered none, return the last one entered by
-        any: a fixture may be torn down in another task."""
+        """Return the innermost lease that this thread or task has entered. If there is none, return the lease that any thread
+        or task entered last: a fixture may be torn down in another task than the one that set it up."""
         mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
         if not mine:
             raise RuntimeError("cannot leave a with statement of a lock that was never entered")

@@ -82,8 +82,8 @@ def _place(member: Member) -> tuple[str, bytes]:
 def _servers(member: Member) -> list[str]:
     """Return the addresses of a lock's servers, in a form that is the same for all clients.
 
-    A Cluster has one text. Several servers that vote have their sorted addresses. A primary named by Sentinels has the
-    addresses of the Sentinels.
+    For a Cluster, this is one text; for servers that vote, their sorted addresses; for a primary that is found through
+    Sentinels, the addresses of the Sentinels.
     """
     where = "a Cluster" if member.in_cluster else re.sub(r" \(at [^)]*\)", "", member.where())
     return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))
@@ -129,7 +129,7 @@ class Part:
 
     def hold(self, grant: Grant) -> None:
         self.core = core = self.member.hold(self._driver, grant)
-        core.held_lease.progressed(INFINITY)  # The time for `progress` starts when all locks are held.
+        core.held_lease.progressed(INFINITY)  # The ``progress_within`` seconds begin only when all locks are held.
         core.owner = self._whole.owner
         core.whole = self._whole
         self.attempt.unclaimed = None
@@ -315,7 +315,7 @@ class BaseMultiLease:
         self.name: str = core.name
         """The names of the locks, joined by commas."""
         self.fences: dict[str, int] = core.fences
-        """The fence of each lock, by the name of the lock. If two have the same name, ``on`` and the server are added."""
+        """The fence of each lock, by the name of the lock. For two locks of the same name, the names are ``NAME on SERVER``."""
 
     def __repr__(self) -> str:
         return repr(self._core)
@@ -363,7 +363,7 @@ class BaseMultiCore(UserLease):
         }
 
     def start(self, tally: Tally) -> None:
-        """Count the acquisition, and start to receive the losses of the single locks."""
+        """Count the acquisition, and have the lease of each single lock report its loss to this object."""
         tally.acquisitions += 1
         tally.took(self.whole, self.whole.waited)
         self._tally: Tally | None = tally

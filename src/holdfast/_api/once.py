@@ -46,8 +46,8 @@ Skipped_co = TypeVar("Skipped_co", covariant=True)
 MIN_KEEP = 0.001
 
 TRIES = 2
-"""Maximum number of times that each request is sent. While the function runs, its idle
-connection may die unnoticed, so another one is tried."""
+"""Maximum number of times that each request is sent. While the function runs, the connection is idle and may die unnoticed, so
+a second request uses another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Outcome(Generic[T_co]):
     value: T_co
     """The result; None if the call was skipped."""
     how: Literal["ran", "replayed", "skipped"]
-    """``"ran"``: the function ran now; ``"replayed"``: the stored result of an earlier run; ``"skipped"``: it runs elsewhere
-    now."""
+    """``"ran"``: the function ran now. ``"replayed"``: this is the stored result of an earlier run. ``"skipped"``: the function
+    is running in another call."""
     fence: int
     """Fence of the run that returned the value; 0 if the call was skipped."""
 
@@ -162,7 +162,7 @@ _running: ContextVar[Running | None] = ContextVar("holdfast_once", default=None)
 
 
 def _calls() -> Iterator[Running]:
-    """Yield the running calls that this code is inside of, innermost first. After an interrupt, ended ones are skipped."""
+    """Yield the running calls that this code is inside of, innermost first. Calls that an interrupt has ended are skipped."""
     running = _running.get()
     while running is not None:
         if not running.over:
@@ -193,7 +193,7 @@ class BaseOnce(Steps):
 
     @staticmethod
     async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:
-        """Call the function of the user under its lease. In asyncio, await and cancel it if the lease is lost."""
+        """Call the function of the user under its lease. In asyncio, await it, and cancel it if the lease is lost."""
         raise NotImplementedError
 
     def __init__(
@@ -502,15 +502,17 @@ class Once(InThreads, BaseOnce, Generic[Skipped_co]):
         """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
         values to fill into the key.
 
-        Raises InProgress if another call runs now, LeaseLost if the lease was lost while the function ran, ServerError if the
-        server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its result was not kept.
+        If another call with the key is running, ``busy`` of the decorator decides: the call raises InProgress, returns an
+        `Outcome` whose ``how`` is "skipped", or waits. Raises LeaseLost if the lease was lost while the function ran,
+        ServerError if the server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its
+        result was not kept.
         """
         _refuse_coroutine(function)
         return complete(self._run(self._named(fields), function))
 
     def forget(self, **fields: object) -> bool:
-        """Delete the stored result. Return False if there was none. A call that runs now loses its lease.
-        Raises ServerError."""
+        """Delete the stored result. Return False if there was none. A call that is running loses its lease. Raises
+        ServerError."""
         return complete(self._forget(self._named(fields)))
 
     @staticmethod
@@ -568,15 +570,16 @@ def once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> Once[Any]:
-    """Decorate a function to run once for each key. Later calls get the stored result; calls during the run raise InProgress.
+    """Decorate a function to run once for each key. Later calls get the stored result; ``busy`` decides about calls during the
+    run.
 
     ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
     contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
     functions, so the key must contain every argument except those in ``ignore``.
 
     The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
-    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires; after an
-    exception it is free at once.
+    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires. After an
+    exception whose type is not in ``errors``, the key is free at once.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
@@ -650,19 +653,21 @@ class AioOnce(InTasks, BaseOnce, Generic[Skipped_co]):
         """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
         values to fill into the key.
 
-        Raises InProgress if another call runs now, LeaseLost if the lease was lost while the function ran, ServerError if the
-        server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its result was not kept.
+        If another call with the key is running, ``busy`` of the decorator decides: the call raises InProgress, returns an
+        `Outcome` whose ``how`` is "skipped", or waits. Raises LeaseLost if the lease was lost while the function ran,
+        ServerError if the server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its
+        result was not kept.
         """
         return await self._run(self._named(fields), function)
 
     async def forget(self, **fields: object) -> bool:
-        """Delete the stored result. Return False if there was none. A call that runs now loses its lease.
-        Raises ServerError."""
+        """Delete the stored result. Return False if there was none. A call that is running loses its lease. Raises
+        ServerError."""
         return await self._forget(self._named(fields))
 
     @staticmethod
     async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:
-        """Await the function, and cancel it if the lease is lost. Raises LeaseLost then."""
+        """Await the function. If the lease is lost, cancel the function and raise LeaseLost."""
         import asyncio  # Imported late: programs of threads need no asyncio.
 
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -677,13 +682,13 @@ class AioOnce(InTasks, BaseOnce, Generic[Skipped_co]):
             try:
                 loop.call_soon_threadsafe(cancel)
             except RuntimeError:
-                pass  # The event loop is closed: no code is left that could be told.
+                pass  # The event loop is closed: no code is left that could be notified.
 
         load.on_lost = tell
         try:
             value = await function()
         except asyncio.CancelledError:
-            # If other code has cancelled the task too, its cancellation goes on, as in asyncio.timeout.
+            # If other code has cancelled the task, too, that cancellation goes on. asyncio.timeout does the same.
             if cancelled and task is not None and not task.uncancel():
                 cancelled = False
                 raise lease_lost(job, load) from None
@@ -747,15 +752,16 @@ def aio_once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> AioOnce[Any]:
-    """Decorate a function to run once for each key. Later calls get the stored result; calls during the run raise InProgress.
+    """Decorate a function to run once for each key. Later calls get the stored result; ``busy`` decides about calls during the
+    run.
 
     ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
     contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
     functions, so the key must contain every argument except those in ``ignore``.
 
     The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
-    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires; after an
-    exception it is free at once.
+    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires. After an
+    exception whose type is not in ``errors``, the key is free at once.
 
     If the lease is lost, the function is cancelled and LeaseLost is raised.
 

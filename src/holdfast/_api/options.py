@@ -25,7 +25,8 @@ SHORT = 2.0
 """Length of a lease, in seconds, below which users are warned that a short pause of the machine may lose it."""
 
 MILLISECONDS = 5000.0
-"""A lease of at least so many seconds, in whole thousands, was probably meant in milliseconds."""
+"""A ``ttl`` of at least this many seconds was probably meant in milliseconds, if it is a multiple of 1,000 and not a whole
+number of hours."""
 
 
 def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) -> float:
@@ -59,7 +60,7 @@ def _longest(quarantine: object) -> float:
     """Return the longest lease in seconds that the ``quarantine`` option allows; 0 without quarantine."""
     if quarantine is False:
         return 0.0
-    # A lock that was handed over is a lease too. Its length is the time in which the new holder has to confirm it.
+    # A lock that is handed over has a lease, too, until the new holder confirms it. A quarantine must not be shorter than that.
     return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM_WINDOW_S)
 
 

@@ -101,7 +101,7 @@ class HeldPermits:
 
 class PermitsLock(lock.BaseLock[L, Client]):
     """A lock whose permits several holders can have at the same time. Each waiter has its own place in the server's queue,
-    since a permit is not handed on inside a process."""
+    because a permit is not handed on inside a process."""
 
     _shared = False
     _permits: Permits

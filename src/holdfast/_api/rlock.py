@@ -34,7 +34,7 @@ class Holding:
     """A lock held by one owner, and how many times the owner has acquired it."""
 
     guarded = 1
-    """Value of ``count`` when the ``async with`` body began. A loss of the lease cancels that body. 0: none was entered."""
+    """Value of ``count`` inside the ``async with`` body that a loss of the lease cancels; 0: there is no such body."""
     leaving = 0
     """Value of ``count`` at the start of a ``with`` exit that is running; 0 outside."""
     saved = 0
@@ -101,7 +101,7 @@ class Holdings(dict[Mark, Holding]):
             del self[mark]
 
     def left(self, mark: Mark) -> None:
-        """End the exit of a ``with`` statement. Only the outermost drops the holding, since the inner ones have to find it."""
+        """End the exit of a ``with`` statement. Only the outermost exit drops the holding: the inner ones need it."""
         holding = self.get(mark)
         if holding is not None:
             last, holding.leaving = holding.leaving == 1, 0

@@ -124,8 +124,8 @@ class Election(election.BaseElection[Term, SyncClient]):
         before this call.
 
         Raises NoCandidate if there is no candidate of that name; this candidate then goes on leading. Raises NotHeld if this
-        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached; this
-        candidate no longer leads if the request arrived and only the answer was lost.
+        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached. If the
+        request may have arrived all the same, this candidate no longer leads.
         """
         core = self._leading("hand_over")
         try:
@@ -141,7 +141,8 @@ class Election(election.BaseElection[Term, SyncClient]):
         return self._next(LeaderWatch())
 
     def observe(self) -> Iterator[Elected | None]:
-        """Yield the current leader (name, term, value), then the new one after each change, without end; None: no leader.
+        """Yield the current leader (name, term, value), and the new one after each change, without end. None: there is no
+        leader.
 
         Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
         out. Raises ServerError if the server cannot be reached for more than 30 seconds.

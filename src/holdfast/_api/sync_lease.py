@@ -90,7 +90,7 @@ class TellsLoss(leases.UserLease):
 
     name: Any
     event: Any = None
-    """The event behind ``lost``; None until it is asked for."""
+    """The event behind ``lost``; None until ``lost`` is read."""
     on_lost: Callable[..., object] | None
     first_to_tell: Callable[[], bool]
     make_way: Callable[[], None]

@@ -143,8 +143,8 @@ class BaseSyncLock(lock.BaseLock[L, SyncClient]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Release the lease that this ``with`` acquired, and no other.
 
-        If the lease was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the
-        body. If the server cannot be reached, that is only a warning: the lock is free when the lease expires.
+        If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
+        to it as a note. If the server cannot be reached, only a warning is issued: the lock is free when the lease expires.
         """
         try:
             self._leave_entered(error)
@@ -288,10 +288,11 @@ class Lock(BaseSyncLock[LockLease]):
         linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
             it is released at once when another process asks for the lock.
         max_passes: how many times in a row the lock is handed on inside this process while another process waits.
-        max_pass_time: a time limit for the same: it ends this many seconds after the acquisition on the server.
+        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
         replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
-        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants none
-            of these locks. Must be the same for all clients of these locks, and at least their longest ``ttl``. True: 60.
+        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants no
+            lock with this option. Must be the same for all clients of these locks, and at least their longest ``ttl``. True:
+            60.
         deadlock: what happens when holders of locks wait for each other in a cycle. ``"wait"``: they go on waiting, and
             `find_deadlocks` reports them; ``"raise"``: the wait that started last raises Deadlock.
 

@@ -94,7 +94,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         try:
             held.core.release()
         except NotHeld:
-            raise  # The lease was released by hand, and the end of an outer ``with`` still needs the holding.
+            raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `Holding`.
         except BaseException:
             mine.tidy(self._mark)
             raise
@@ -127,8 +127,8 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Release the acquisition that this ``with`` made.
 
-        If the lease was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the
-        body. If the server cannot be reached, that is only a warning: the lock is free when the lease expires.
+        If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
+        to it as a note. If the server cannot be reached, only a warning is issued: the lock is free when the lease expires.
         """
         try:
             holding = self._inside()
@@ -155,14 +155,16 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
             holding.core.finish_interrupted_release()
 
     def _release_save(self) -> int:
-        """Release the lock completely and return how often it was acquired: for threading.Condition, as threading.RLock."""
+        """Release the lock completely and return how often it was acquired. threading.Condition calls this, as on a
+        threading.RLock."""
         holding = self._held()
         holding.saved = holding.count
         holding.core.release()
         return holding.saved
 
     def _acquire_restore(self, count: int) -> None:
-        """Acquire the lock again ``count`` times, without a time limit: for threading.Condition, as threading.RLock."""
+        """Acquire the lock again ``count`` times, without a time limit. threading.Condition calls this, as on a
+        threading.RLock."""
         super().acquire(timeout=threading.TIMEOUT_MAX)
         self._held().count = count
 

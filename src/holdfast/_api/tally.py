@@ -31,7 +31,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.waiting: dict[int, float] = {}
-        """Local time in seconds at which each attempt began to wait, by the attempt's id: a reference would keep it alive."""
+        """Local time in seconds at which each attempt began to wait. The key is the attempt's id, which does not keep it
+        alive."""
         self.acquisitions = self.contended = self.timeouts = self.losses = self.ended = 0
         self.total_wait = self.longest_wait = self.total_hold = self.longest_hold = 0.0
 

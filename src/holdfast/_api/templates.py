@@ -16,8 +16,8 @@ class Filled:
     """Templates, such as ``"price:{sku}"``, to be filled from the arguments of a function's calls, including defaults. Raises
     ConfigError if a template is invalid.
 
-    ``ignore`` names the parameters that the first template may leave out, because the result does not depend on them. None: it
-    may leave out any; a lock passes this, because it may protect more than one call.
+    ``ignore`` names the parameters that the first template may leave out, because the result does not depend on them. None: the
+    first template may leave out any parameter. `locked` passes None, because calls with different arguments may share a lock.
     """
 
     def __init__(self, function: Callable[..., Any], *templates: str, ignore: Collection[str] | None = None) -> None:

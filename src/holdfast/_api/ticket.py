@@ -35,10 +35,11 @@ TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.
 it, and 128 random bits."""
 
 UNKNOWN_END = 9_999_999_999_999
-"""Placeholder for a ticket's end (server ms) that is not known yet. It has the same number of digits."""
+"""Placeholder for the end of a ticket, in milliseconds of server time, while it is unknown. It has as many digits as a real
+one."""
 
 LONGEST = 8192
-"""Most characters of a ticket. A name has up to 512 bytes, and may occur twice with each byte escaped."""
+"""Maximum number of characters of a ticket. It may contain the lock's name of up to 512 bytes twice, with each byte escaped."""
 
 
 class Ticket(str):
@@ -190,7 +191,8 @@ class Issue:
             await ticket_operations.take_back(self._ticket, self._core.held_lease.token)
 
     def _begin(self) -> None:
-        """Keep this process from using or renewing the lease, because the server would reply that the lease is lost."""
+        """Stop this process from using or renewing the lease: once the ticket exists, the server replies that the lease is
+        lost."""
         core = self._core
         core.check()
         core.may_hand_over()

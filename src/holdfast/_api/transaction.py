@@ -1,7 +1,8 @@
-"""Optimistic transactions for threads and asyncio. A transaction sends WATCH, reads, MULTI and EXEC, and tells the outcome.
+"""Optimistic transactions for threads and asyncio: WATCH, reads, MULTI and EXEC, and an error that tells the outcome.
 
 Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know.
-`_net.client_pipeline` mends the pipeline's weak points. In a Cluster, holdfast opens a client to the server of the keys' slot.
+`_net.client_pipeline` works around defects of the pipeline. In a Cluster, holdfast opens a client to the server of the keys'
+slot.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class BaseTransaction(Steps, Generic[Client]):
     def __init__(self, client: Client, *keys: str | bytes) -> None:
         self._client: Any = client
         self._home = server_of(client, self._face)
-        """The server, if holdfast opens a client for it; None if the user's client sends the commands."""
+        """The server for which holdfast opens a client; None if the user's client sends the commands."""
         self._keys = checked_keys(keys, clustered=self._home is not None and self._home.cluster is not None)
         self._state = "new"
         self._pid = 0
@@ -85,7 +86,7 @@ class BaseTransaction(Steps, Generic[Client]):
         self._who: object = None
         self._mine: frozenset[tuple[object, ...]] = frozenset()
         self._turn = self._new_turn()
-        """A mutex for the connection: it is for threads in the sync API, and for tasks in the asyncio API."""
+        """A mutex for the connection: between threads in the sync API, between tasks in the asyncio API."""
         self._queued = Commands(self._queue)
         self._reading = Commands(self._read)
 
@@ -201,8 +202,8 @@ class BaseTransaction(Steps, Generic[Client]):
         return self._command(name, args)(*args, **options)
 
     def _now(self, *args: Any, **options: Any) -> Any:
-        """Send a command at once. This replaces the pipeline's `execute_command`, since one method of a client may
-        send many commands."""
+        """Send a command at once. This replaces the pipeline's `execute_command`, because one method of a client may call it
+        several times."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
@@ -306,7 +307,7 @@ class BaseTransaction(Steps, Generic[Client]):
             raise raised from error
 
     async def _alone(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run another operation while other threads and tasks are kept from using the connection."""
+        """Run an operation while other threads and tasks are kept from using the connection."""
         await CallClient(self._turn.acquire)
         try:
             return await operation()
@@ -349,11 +350,11 @@ class BaseTransaction(Steps, Generic[Client]):
         raise NotImplementedError
 
     def _ours(self, key: tuple[Endpoint, bool], make: Callable[[], Any]) -> Any:
-        """Return the client that holdfast uses for a server. ``make`` opens the client at its first use."""
+        """Return the client that holdfast has opened for the server in ``key``. If there is none yet, ``make`` opens it."""
         raise NotImplementedError
 
     async def _end(self, *, failed: bool) -> None:
-        """Send EXEC, or end the transaction without it if the block failed."""
+        """Send EXEC. If the block failed, end the transaction without EXEC."""
         if os.getpid() != self._pid:
             self._forsake(failed=failed)
         elif failed or self._state == "broken":
@@ -516,12 +517,12 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
 
     @property
     def queue(self) -> Pipeline:
-        """The client's commands, queued for EXEC at the end of the block. After it, `results` has the replies."""
+        """The client's commands, queued for EXEC at the end of the block. After the block, `results` has the replies."""
         return cast("Pipeline", self._queued)
 
     def watch(self, *keys: str | bytes) -> None:
-        """Watch more keys, whose names were read just now: call this before reading them and before queueing. Raises
-        ServerError."""
+        """Watch more keys, such as keys whose names were just read. Call this before reading these keys, and before queueing.
+        Raises ServerError."""
         complete(self._operate(self._watch_more(keys)))
 
     def _now(self, *args: Any, **options: Any) -> Any:
@@ -537,7 +538,7 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Send EXEC, or nothing if the block raised.
+        """Send EXEC. If the block raised, send UNWATCH instead.
 
         Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
         ServerError if the outcome is unknown.
@@ -545,15 +546,16 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         complete(self._exit(failed=kind is not None))
 
     def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: Seconds | None = None) -> T:
-        """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
+        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict with another
+        client.
 
         Args:
             function: called once for each try, so its other effects may happen several times.
             tries: maximum number of tries.
             wait: seconds after which no further try is made. None: only ``tries`` limits them.
 
-        Returns the result of the function in the try that succeeded. Raises TransactionConflict, with the number of tries, if
-        no try succeeded. Raises CommandFailed, ServerError, and the exceptions of the function.
+        Returns the result of the function in the try that succeeded. Raises TransactionConflict if no try succeeded; its
+        message has the number of tries. Raises CommandFailed, ServerError, and the exceptions of the function.
         """
         return cast("T", complete(self._repeat(function, tries, wait)))
 
@@ -591,7 +593,7 @@ def transaction(client: SyncClient, *keys: str | bytes) -> Transaction:
         keys: keys to watch, at least one; in a Cluster, all in one slot.
 
     Raises ConfigError if an argument is invalid. The ``with`` statement raises TransactionConflict if another client was
-    faster; `Transaction.run` and `transactional` repeat the transaction then.
+    faster; `Transaction.run` and `transactional` then repeat the transaction.
     """
     return Transaction(client, *keys)
 
@@ -614,12 +616,12 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
 
     @property
     def queue(self) -> AioPipeline:
-        """The client's commands, queued for EXEC at the end of the block. After it, `results` has the replies."""
+        """The client's commands, queued for EXEC at the end of the block. After the block, `results` has the replies."""
         return cast("AioPipeline", self._queued)
 
     async def watch(self, *keys: str | bytes) -> None:
-        """Watch more keys, whose names were read just now: call this before reading them and before queueing. Raises
-        ServerError."""
+        """Watch more keys, such as keys whose names were just read. Call this before reading these keys, and before queueing.
+        Raises ServerError."""
         await self._operate(self._watch_more(keys))
 
     async def _now(self, *args: Any, **options: Any) -> Any:
@@ -633,7 +635,7 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Send EXEC, or nothing if the block raised.
+        """Send EXEC. If the block raised, send UNWATCH instead.
 
         Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
         ServerError if the outcome is unknown.
@@ -643,15 +645,16 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     async def run(
         self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: Seconds | None = None
     ) -> T:
-        """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
+        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict with another
+        client.
 
         Args:
             function: a coroutine function, called once for each try, so its other effects may happen several times.
             tries: maximum number of tries.
             wait: seconds after which no further try is made. None: only ``tries`` limits them.
 
-        Returns the result of the function in the try that succeeded. Raises TransactionConflict, with the number of tries, if
-        no try succeeded. Raises CommandFailed, ServerError, and the exceptions of the function.
+        Returns the result of the function in the try that succeeded. Raises TransactionConflict if no try succeeded; its
+        message has the number of tries. Raises CommandFailed, ServerError, and the exceptions of the function.
         """
         return cast("T", await self._repeat(function, tries, wait))
 
@@ -692,6 +695,6 @@ def aio_transaction(client: AsyncClient, *keys: str | bytes) -> AioTransaction:
         keys: keys to watch, at least one; in a Cluster, all in one slot.
 
     Raises ConfigError if an argument is invalid. The ``async with`` statement raises TransactionConflict if another client was
-    faster; `Transaction.run` and `transactional` repeat the transaction then.
+    faster; `Transaction.run` and `transactional` then repeat the transaction.
     """
     return AioTransaction(client, *keys)

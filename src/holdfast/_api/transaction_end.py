@@ -23,7 +23,7 @@ def enter(lock: Any, holding: Holding) -> Any:
     """Acquire the lock as ``with`` does and return the lease, which is released when the transaction ends."""
     _check(lock, "__enter__", "holdfast.Lock")
     leases = holding.leases
-    leases.append(lock.__enter__())  # One line: after an interrupt behind it, the transaction releases the lock.
+    leases.append(lock.__enter__())  # One line, because after it, the end of the transaction releases the lock.
     member_of(lock).detach(core_of(leases[-1]))
     return leases[-1]
 
@@ -33,7 +33,7 @@ async def enter_in_loop(lock: Any, holding: Holding) -> Any:
     lease = await lock.__aenter__()
     holding.leases.append(lease)
     member_of(lock).detach(core_of(lease))
-    core_of(lease).body_task = None  # No task to cancel on a loss: the check before the commit finds the loss.
+    core_of(lease).body_task = None  # A loss must cancel no task: the check before the commit finds the loss.
     return lease
 
 
@@ -65,7 +65,7 @@ class Holding:
     def has(self, lock: Any) -> Any:
         """Return the lease under which the transaction holds this lock already, or None. Raises LeaseLost if it is lost.
 
-        So functions that call each other in one transaction may use the same lock, and the inner one does not wait for the
+        So functions that call each other in one transaction may use the same lock: the inner function does not wait for the
         outer one. For a semaphore, the result is always None, because each function gets a permit of its own.
         """
         if not self.leases or not isinstance(lock, BaseLock):

@@ -59,7 +59,8 @@ def transactional(
         tries: as for `Transaction.run`.
         wait: as for `Transaction.run`.
 
-    Raises ConfigError at decoration if an option or a template is invalid. Calls return and raise what `Transaction.run` does.
+    Raises ConfigError at decoration if an option or a template is invalid. Calls return and raise what `Transaction.run`
+    returns and raises.
     """
     transaction_options.limits(tries, wait)
 

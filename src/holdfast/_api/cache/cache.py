@@ -55,7 +55,8 @@ T = TypeVar("T")
 log = logger("holdfast.cache")
 
 ANSWER = 1.0
-"""Maximum seconds to wait for an answer of the server, unless the client has a shorter timeout."""
+"""Maximum seconds to wait for an answer of the server. The timeout of the client, or a third of ``load_ttl``, may be
+shorter."""
 
 
 class _Under:
@@ -72,15 +73,14 @@ _running: ContextVar[tuple[_Under, ...]] = ContextVar("holdfast_cache_running", 
 
 
 def _counted(found: Found) -> tuple[str, ...]:
-    """Return the name under which the statistics count a value that was found."""
+    """Return the names of the counters of `CacheStatistics` to increase for a value that was found."""
     return ("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)
 
 
 def _is_for_all(error: Exception) -> bool:
-    """Return True if all callers that wait for the value get the loader's exception, too.
+    """Return True if the loader's exception is raised for all callers that wait for the value. Return False for an error of
 
-    Return False for an error of holdfast about a lock that the loader needs, and for a cancellation: another caller may then
-    load the value.
+    holdfast, such as a LockTimeout in the loader, and for a cancellation: one of the waiters then loads the value.
     """
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 
@@ -386,14 +386,16 @@ class BaseCache(Steps, Generic[Client]):
             self._count("refused_writes")
 
     async def _abort(self, load: Load, how: How, failure: Exception | None = None) -> None:
-        """Free the key after a failed load. ``failure`` is raised for the waiters of this process; None: one of them loads."""
+        """Free the key after a failed load. ``failure`` is raised for the waiters of this process. None: one of the waiters
+        loads the value."""
         if load.held_lease.token.startswith(current().id):  # Not in a child process that the loader has forked.
             if failure is not None and codecs.copied(failure) is None:
                 failure = None
             await self._do(flight.cancel_load(load, failure, how.tags), load.entry)
 
     def _stale_on_error(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
-        """Return the value from before the failed load, if ``stale`` seconds allow it. Raises ``error`` if there is none."""
+        """Return the value from before the failed load if there is one and ``stale`` seconds allow it. Otherwise raise
+        ``error``."""
         record = load.record
         if record is None or record.kind == codecs.ERROR or record.left < -stale:
             raise error
@@ -442,7 +444,7 @@ class BaseCache(Steps, Generic[Client]):
         Raises Away if the cache goes on without the server, else ServerError.
         """
         outage = self._outage
-        error = outage.error  # Read once: another thread can find the server reachable at any time.
+        error = outage.error  # Read only once, because another thread may set it to None at any time.
         if error is not None:
             try:
                 outage.keep_off(error)
@@ -497,9 +499,10 @@ class Cache(InThreads, BaseCache[SyncClient]):
         error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
         load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller
             can load when the lease has expired.
-        max_hold: seconds after which this lease is no longer renewed, so that a loader that hangs does not block the key. None:
-            renewed as long as the loader runs.
-        down: what happens while the server is unreachable: "load" calls loaders without the cache, "raise" raises ServerError.
+        max_hold: seconds after which the lease of a load is no longer renewed, so that a loader that hangs does not block the
+            key. None: it is renewed as long as the loader runs.
+        down: what `get_or_load` and `get` do while the server is unreachable. "load": call the loader, or return the default;
+            "raise": raise ServerError.
         prefix: start of all keys on the server.
         max_size: largest value in bytes after encoding, up to 512 MiB. A larger one is not stored: for ``error_ttl`` seconds,
             each caller loads it for itself. All users of the cache have to pass the same number.
@@ -526,24 +529,26 @@ class Cache(InThreads, BaseCache[SyncClient]):
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
         ``loader`` is called without arguments (a function). Other options default to those of the cache. `invalidate` finds the
-        value later by its ``tags``. If ``wait`` has passed, ``default`` is returned, whatever ``busy`` is.
+        value later by its ``tags``. If ``default`` is passed, the call returns it after ``wait`` seconds, whatever ``busy`` is.
 
-        Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
-        of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
-        ServerError if the server cannot be reached and ``down`` is "raise".
+        Raises LockTimeout if ``wait`` has passed, ``busy`` is "raise" and no ``default`` was passed. Raises the exception of
+        the loader, even if it ran in another thread or task of this process, unless a stale value can be returned. Raises
+        ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises ServerError if the
+        server cannot be reached and ``down`` is "raise".
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
         value: T = complete(self._get_or_load(key, loader, how))
         return value
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it."""
+        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it. If
+        an exception is stored, it is raised."""
         return complete(self._get(key, default))
 
     def set(
         self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
     ) -> None:
-        """Store a value. Neither a load that runs now nor the late request of an earlier call replaces it.
+        """Store a value. A load that is running does not replace it, nor does an earlier request that arrives late.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """
@@ -554,8 +559,8 @@ class Cache(InThreads, BaseCache[SyncClient]):
         return complete(self._delete(key))
 
     def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
-        """Drop the values of these keys, and all values stored with one of these tags. Loads that run now for such a key or
-        tag do not store their results.
+        """Drop the values of these keys, and all values stored with one of these tags. Running loads of these keys, or of
+        values with these tags, do not store their results.
 
         Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
         """
@@ -624,9 +629,10 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
         load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller
             can load when the lease has expired.
-        max_hold: seconds after which this lease is no longer renewed, so that a loader that hangs does not block the key. None:
-            renewed as long as the loader runs.
-        down: what happens while the server is unreachable: "load" calls loaders without the cache, "raise" raises ServerError.
+        max_hold: seconds after which the lease of a load is no longer renewed, so that a loader that hangs does not block the
+            key. None: it is renewed as long as the loader runs.
+        down: what `get_or_load` and `get` do while the server is unreachable. "load": call the loader, or return the default;
+            "raise": raise ServerError.
         prefix: start of all keys on the server.
         max_size: largest value in bytes after encoding, up to 512 MiB. A larger one is not stored: for ``error_ttl`` seconds,
             each caller loads it for itself. All users of the cache have to pass the same number.
@@ -653,25 +659,27 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
         ``loader`` is called without arguments (a coroutine function). Other options default to those of the cache. `invalidate`
-        finds the value later by its ``tags``. If ``wait`` has passed, ``default`` is
-        returned, whatever ``busy`` is.
+        finds the value later by its ``tags``. If ``default`` is passed, the call returns it after ``wait`` seconds, whatever
+        ``busy`` is.
 
-        Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
-        of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
-        ServerError if the server cannot be reached and ``down`` is "raise".
+        Raises LockTimeout if ``wait`` has passed, ``busy`` is "raise" and no ``default`` was passed. Raises the exception of
+        the loader, even if it ran in another thread or task of this process, unless a stale value can be returned. Raises
+        ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises ServerError if the
+        server cannot be reached and ``down`` is "raise".
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
         value: T = await self._get_or_load(key, loader, how)
         return value
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it."""
+        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it. If
+        an exception is stored, it is raised."""
         return await self._get(key, default)
 
     async def set(
         self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
     ) -> None:
-        """Store a value. Neither a load that runs now nor the late request of an earlier call replaces it.
+        """Store a value. A load that is running does not replace it, nor does an earlier request that arrives late.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """
@@ -682,8 +690,8 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         return await self._delete(key)
 
     async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
-        """Drop the values of these keys, and all values stored with one of these tags. Loads that run now for such a key or
-        tag do not store their results.
+        """Drop the values of these keys, and all values stored with one of these tags. Running loads of these keys, or of
+        values with these tags, do not store their results.
 
         Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
         """

@@ -76,12 +76,12 @@ class Memoized(BaseMemoized[P, T]):
     _is_async = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result for these arguments: the cached one, or that of a call of the function now."""
+        """Return the cached result for these arguments. If there is none, call the function."""
         value: T = complete(self._call(args, kwargs))
         return value
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Drop the cached result for these arguments. A call that runs now does not store its result. Raises ServerError."""
+        """Drop the cached result for these arguments. A call that is running does not store its result. Raises ServerError."""
         self._cache.invalidate(self.cache_key(*args, **kwargs))
 
 
@@ -92,10 +92,10 @@ class AioMemoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
     _is_async = True
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result for these arguments: the cached one, or that of a call of the function now."""
+        """Return the cached result for these arguments. If there is none, call the function."""
         value: T = await self._call(args, kwargs)
         return value
 
     async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Drop the cached result for these arguments. A call that runs now does not store its result. Raises ServerError."""
+        """Drop the cached result for these arguments. A call that is running does not store its result. Raises ServerError."""
         await self._cache.invalidate(self.cache_key(*args, **kwargs))

@@ -36,7 +36,7 @@ class CacheStatistics:
     hits: int
     """Number of calls that found a fresh value."""
     stale_hits: int
-    """Number of calls that returned a stale value, because another caller was loading a new one."""
+    """Number of calls that found a stale value and returned it: another caller was loading a new one, or the call was `get`."""
     misses: int
     """Number of all other calls: those that loaded a value, waited for one, or found none."""
     loads: int
@@ -46,10 +46,10 @@ class CacheStatistics:
     timeouts: int
     """Number of calls whose ``wait`` passed before the load of another caller ended."""
     load_errors: int
-    """Number of loaders that raised an exception."""
+    """Number of loads in which the loader raised an exception, apart from loads whose value is not stored."""
     refused_writes: int
-    """Number of loaded values that were not stored: the key was invalidated meanwhile, the lease was lost, or
-    it was too large."""
+    """Number of loaded values that were not stored: the key was invalidated meanwhile, the lease was lost, the value was too
+    large, or the server did not store it."""
     unreadable: int
     """Number of stored values that could not be decoded."""
     uncached: int

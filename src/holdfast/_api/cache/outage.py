@@ -9,7 +9,7 @@ from holdfast.errors import ConfigError, ServerError
 log = logger("holdfast.cache")
 
 RETRY = 1.0
-"""Seconds between two requests of a cache object to an unreachable server. Only one caller makes each of them."""
+"""Seconds between two requests of a cache object to an unreachable server, whichever caller makes them."""
 
 FULL = {"OOM", "MISCONF", "NOREPLICAS"}
 """Error codes of a server that cannot store anything at the moment. The cache treats it as unreachable."""
@@ -31,7 +31,8 @@ class Outage:
         """Error of the last request that found the server unreachable; None while the server answers."""
 
     def keep_off(self, error: ServerError) -> None:
-        """Return once in `RETRY` seconds, so that one caller asks the server. Raises Away or ServerError for other callers."""
+        """Return for one caller in `RETRY` seconds, which then asks the server. Raise Away or ServerError for all other
+        callers."""
         now = clock()
         if now >= self._until:
             self._until = now + RETRY
@@ -44,10 +45,10 @@ class Outage:
         ) from error
 
     def begins(self, error: ServerError) -> None:
-        """Record that the server cannot be reached. Raises Away, an internal exception, if calls are to go on without the
-        server.
+        """Record that the server cannot be reached. Raises Away, an internal exception, if calls go on without the server;
+        otherwise raises ``error``.
 
-        Otherwise raises ``error``. Also raises it if the server refused the request, since a second try would be refused too.
+        If the server is reachable and has refused the request for good, nothing is recorded, and ``error`` is raised.
         """
         if error.code and not (error._transient or error.code in FULL):  # noqa: SLF001 - for holdfast only
             raise error  # The server is reachable, and would answer the same again.
