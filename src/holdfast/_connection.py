@@ -3,7 +3,7 @@
 # mypy: disable-error-code="arg-type"
 # mypy sees that a constructor's ``client`` might be passed by name, too. `Method` always passes it by position.
 # ruff: noqa: TC004
-# When the program runs, the names of the classes below stand for their text, so that each class is imported at its first use.
+# At run time, each name of a class below is a str with that name, so that the class is imported only at its first use.
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ _imported = later({"__name__": __name__}, _HOMES)
 class Method(Generic[P, T]):
     """A method of a connection: it calls a class or function with the connection's client, and passes all options on.
 
-    It has the signature of that class or function, without the client. ``name``: its name in `_HOMES`. ``defaults``: options
-    whose default is the connection's.
+    It has the signature of that class or function, without the client. ``name``: its name in `_HOMES`. ``defaults``: names of
+    the options for which the connection has the default.
     """
 
     def __init__(self, name: str, *defaults: str, doc: str | None = None) -> None:
@@ -148,15 +148,16 @@ class Method(Generic[P, T]):
 
 
 def makes(cls: Callable[Concatenate[Any, P], T], *defaults: str) -> Callable[[Callable[[Any], object]], Method[P, T]]:
-    """Decorate a method, of which only the docstring counts: it makes objects of ``cls`` with the connection's client.
+    """Replace the decorated method by one that makes objects of ``cls`` with the connection's client. Only its docstring is
+    kept.
 
-    ``defaults``: options whose default is the connection's. When the program runs, ``cls`` is a name in `_HOMES`.
+    ``defaults``: names of the options for which the connection has the default. At run time, ``cls`` is a name in `_HOMES`.
     """
     return lambda described: Method(str(cls), *defaults, doc=inspect.getdoc(described))
 
 
 if TYPE_CHECKING:
-    # For a type checker, a function is a method whose client is the connection: with all its overloads.
+    # A type checker sees each function as a method, with all its overloads, and the connection as its argument ``client``.
     _locked = decorator.locked
     from holdfast._api.deadlock import aio_find_deadlocks as _aio_find_deadlocks
     from holdfast._api.deadlock import find_deadlocks as _find_deadlocks
@@ -206,7 +207,7 @@ class BaseConnection:
 
 
 def _from_environment() -> str | list[str]:
-    """Return the URL that the environment names, or several. Raises ConfigError if there is none."""
+    """Return the URL from the environment, or a list if there are several. Raises ConfigError if there is none."""
     from holdfast._local import environment  # imported here, because most programs pass a client
 
     found = environment.urls()
@@ -216,7 +217,7 @@ def _from_environment() -> str | list[str]:
 
 
 def _local() -> str:
-    """Return the advice to use this machine's own server, for a developer at a terminal who has the program for it."""
+    """Return advice to use this machine's own server, if stderr is a terminal and the server program is installed; else ""."""
     from holdfast._local.server import binary
 
     try:
@@ -229,7 +230,7 @@ class Connection(BaseConnection):
     """A client, and the options that are the same for all locks of a program. `connect` returns it.
 
     Its methods make the objects that the classes of `holdfast` make, without passing the client each time. An option that is
-    passed to a method takes the place of the connection's. Threads may share a connection.
+    passed to a method replaces the connection's. Threads may share a connection.
     """
 
     if not TYPE_CHECKING:
@@ -251,7 +252,7 @@ class Connection(BaseConnection):
 
     @makes(Redlock, "prefix", "ttl", "wait")
     def redlock(self) -> object:
-        """Return a `Redlock`: a lock on a majority of several independent servers, which `connect` was given."""
+        """Return a `Redlock`: a lock on a majority of the independent servers that were passed to `connect`."""
 
     @makes(RWLock, "prefix", "ttl", "wait")
     def rwlock(self) -> object:
@@ -271,22 +272,23 @@ class Connection(BaseConnection):
 
     @makes(RedeemedLock, "prefix", "ttl")
     def redeem(self) -> object:
-        """Return the lock of a ticket that another process has sent. Its lease is handed over, as `redeem` does."""
+        """Return the lock of a ticket that another process has sent. Acquiring it takes over the lease, as with `redeem`."""
 
     @makes(Election, "prefix", "ttl")
     def election(self) -> object:
-        """Return an `Election`: one of the candidates leads at a time. It has no default for ``wait``."""
+        """Return an `Election`: one of the candidates leads at a time. The connection's ``wait`` is not used."""
 
     @makes(Cache, "prefix")
     def cache(self) -> object:
         """Return a `Cache`: one caller loads a missing value for all.
 
-        Its ``ttl`` and ``wait`` have another meaning, and no default here.
+        The connection's ``ttl`` and ``wait`` are not used, because the options of a cache with these names have another
+        meaning.
         """
 
     @makes(Schedule, "prefix")
     def schedule(self) -> object:
-        """Return a `Schedule`: each tick of a job is run by one process. The ``ttl`` of a job has no default here."""
+        """Return a `Schedule`: each tick of a job is run by one process. The connection's ``ttl`` is not used."""
 
     @makes(Event, "prefix")
     def event(self) -> object:
@@ -294,7 +296,7 @@ class Connection(BaseConnection):
 
     @makes(Barrier, "prefix")
     def barrier(self) -> object:
-        """Return a `Barrier`: processes wait for each other. Its ``ttl`` has no default here."""
+        """Return a `Barrier`: processes wait for each other. The connection's ``ttl`` is not used."""
 
     @makes(CountDownLatch, "prefix")
     def count_down_latch(self) -> object:
@@ -306,7 +308,7 @@ class Connection(BaseConnection):
 
     @makes(Transaction)
     def transaction(self) -> object:
-        """Return a `Transaction`: it reads keys, and writes them only if nobody has changed them meanwhile."""
+        """Return a `Transaction`: it reads keys, and writes only if nobody has changed these keys since."""
 
     locked = _locked
     once = _once
@@ -316,8 +318,8 @@ class Connection(BaseConnection):
     def close(self) -> None:
         """Close the connections that this process has opened to the servers and does not use now.
 
-        Locks that are held stay held, and are renewed. The next use opens a connection again. A client that `connect` was given
-        stays open: it belongs to the caller.
+        Locks that are held stay held, and are renewed. The next use opens a connection again. A client that was passed to
+        `connect` stays open: it belongs to the caller.
         """
         current().close_idle(self._endpoints)
 
@@ -335,7 +337,7 @@ class AioConnection(BaseConnection):
     """A client, and the options that are the same for all locks of a program. `connect` returns it.
 
     Its methods make the objects that the classes of `holdfast.aio` make, without passing the client each time. An option that
-    is passed to a method takes the place of the connection's. Tasks may share a connection.
+    is passed to a method replaces the connection's. Tasks may share a connection.
     """
 
     if not TYPE_CHECKING:
@@ -357,7 +359,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioRedlock, "prefix", "ttl", "wait")
     def redlock(self) -> object:
-        """Return a `Redlock`: a lock on a majority of several independent servers, which `connect` was given."""
+        """Return a `Redlock`: a lock on a majority of the independent servers that were passed to `connect`."""
 
     @makes(AioRWLock, "prefix", "ttl", "wait")
     def rwlock(self) -> object:
@@ -377,22 +379,23 @@ class AioConnection(BaseConnection):
 
     @makes(AioRedeemedLock, "prefix", "ttl")
     def redeem(self) -> object:
-        """Return the lock of a ticket that another process has sent. Its lease is handed over, as `redeem` does."""
+        """Return the lock of a ticket that another process has sent. Acquiring it takes over the lease, as with `redeem`."""
 
     @makes(AioElection, "prefix", "ttl")
     def election(self) -> object:
-        """Return an `Election`: one of the candidates leads at a time. It has no default for ``wait``."""
+        """Return an `Election`: one of the candidates leads at a time. The connection's ``wait`` is not used."""
 
     @makes(AioCache, "prefix")
     def cache(self) -> object:
         """Return a `Cache`: one caller loads a missing value for all.
 
-        Its ``ttl`` and ``wait`` have another meaning, and no default here.
+        The connection's ``ttl`` and ``wait`` are not used, because the options of a cache with these names have another
+        meaning.
         """
 
     @makes(AioSchedule, "prefix")
     def schedule(self) -> object:
-        """Return a `Schedule`: each tick of a job is run by one process. The ``ttl`` of a job has no default here."""
+        """Return a `Schedule`: each tick of a job is run by one process. The connection's ``ttl`` is not used."""
 
     @makes(AioEvent, "prefix")
     def event(self) -> object:
@@ -400,7 +403,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioBarrier, "prefix")
     def barrier(self) -> object:
-        """Return a `Barrier`: processes wait for each other. Its ``ttl`` has no default here."""
+        """Return a `Barrier`: processes wait for each other. The connection's ``ttl`` is not used."""
 
     @makes(AioCountDownLatch, "prefix")
     def count_down_latch(self) -> object:
@@ -412,7 +415,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioTransaction)
     def transaction(self) -> object:
-        """Return a `Transaction`: it reads keys, and writes them only if nobody has changed them meanwhile."""
+        """Return a `Transaction`: it reads keys, and writes only if nobody has changed these keys since."""
 
     locked = _locked
     once = _aio_once
@@ -422,8 +425,8 @@ class AioConnection(BaseConnection):
     async def close(self) -> None:
         """Close the connections that this event loop has opened to the servers. A request that is under way fails.
 
-        Locks that are held stay held, and are renewed. The next use opens a connection again. A client that `connect` was given
-        stays open: it belongs to the caller.
+        Locks that are held stay held, and are renewed. The next use opens a connection again. A client that was passed to
+        `connect` stays open: it belongs to the caller.
         """
         from holdfast._runtime.drivers.aio import close_to  # imported late: programs of threads need no asyncio
 
@@ -448,14 +451,14 @@ def connect(
     ttl: Seconds = 30.0,
     wait: Seconds | None = None,
 ) -> Connection:
-    """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
+    """Return an object with a client and defaults. Its methods make locks, caches and the other objects. Nothing is sent yet.
 
     Args:
         client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
             in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
         prefix: start of all keys on the server.
-        ttl: length of a lease in seconds, or a text such as ``"5m"``: of locks, elections, `locked` and `once`.
-        wait: seconds to wait for a busy lock; None: without limit. For `locked` and `once`, with ``busy="wait"``.
+        ttl: length of the leases of locks, elections, `locked` and `once`, in seconds or as a text such as ``"5m"``.
+        wait: seconds to wait for a busy lock; None: without limit. `locked` and `once` use it only with ``busy="wait"``.
 
     Raises:
         ConfigError: an option is out of range, or there is no URL in the environment.
@@ -472,14 +475,14 @@ def aio_connect(
     ttl: Seconds = 30.0,
     wait: Seconds | None = None,
 ) -> AioConnection:
-    """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
+    """Return an object with a client and defaults. Its methods make locks, caches and the other objects. Nothing is sent yet.
 
     Args:
         client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
             in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
         prefix: start of all keys on the server.
-        ttl: length of a lease in seconds, or a text such as ``"5m"``: of locks, elections, `locked` and `once`.
-        wait: seconds to wait for a busy lock; None: without limit. For `locked` and `once`, with ``busy="wait"``.
+        ttl: length of the leases of locks, elections, `locked` and `once`, in seconds or as a text such as ``"5m"``.
+        wait: seconds to wait for a busy lock; None: without limit. `locked` and `once` use it only with ``busy="wait"``.
 
     Raises:
         ConfigError: an option is out of range, or there is no URL in the environment.

@@ -1,7 +1,7 @@
 """Codecs, which turn the values that `Cache` and `once` store into bytes and back.
 
-Each stored value carries its kind, a word that names the codec. A reader with another codec recognises that it cannot read the
-value, instead of misreading it.
+Each stored value carries its kind: the name of its codec, or "other" for a codec supplied by the user. A reader whose codec has
+another kind does not decode the value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ERROR = "error"
 
 
 class Undecodable(Exception):
-    """Raised if this codec cannot read stored bytes. Internal: a cache treats such bytes as a missing value."""
+    """Raised if a codec cannot read stored bytes. Internal: for such bytes, `once` raises HoldfastError, and a cache loads the
+    value again."""
 
 
 @runtime_checkable
@@ -47,7 +48,7 @@ class Codec:
     def __init__(self, name: str, dumps: Callable[[Any], bytes], loads: Callable[[bytes], Any], kind: str = "") -> None:
         self.name = name
         self.kind = kind or name
-        """Word stored with each value, by which a reader recognises whether its own codec can read the value."""
+        """Word stored with each value. A reader decodes the value only if its own codec has the same kind."""
         self._dumps, self._loads = dumps, loads
 
     def __repr__(self) -> str:
@@ -106,7 +107,7 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 def _from_json(data: bytes) -> Any:
-    """Parse JSON bytes as json.loads does, but faster: only UTF-8 without surrounding blanks is accepted."""
+    """Parse JSON bytes as json.loads does, but faster, and only UTF-8 without blanks around the value."""
     text = data.decode()
     value, end = _scan(text, 0)
     if end != len(text):
@@ -256,7 +257,7 @@ def copied(error: Exception) -> Exception | None:
     for make in (_without_constructor, copy.copy):
         try:
             made = make(error)
-            made.args = error.args  # a constructor may have changed them: "no article no article 7"
+            made.args = error.args  # a constructor may have changed its arguments, as one that adds a prefix to the message
             made.__dict__.update(vars(error))
             if notes := getattr(error, "__notes__", None):
                 made.__notes__ = [*notes]  # each waiter can add notes to its own copy

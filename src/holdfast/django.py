@@ -26,7 +26,7 @@ __all__ = ["hold", "locked_atomic", "release_after"]
 def locked_atomic(lock: BaseSyncLock[Any], using: str | None = None) -> Iterator[Lease]:
     """Acquire the lock, then begin a transaction. Release the lock after the commit or the rollback.
 
-    Use it in ``with`` (the target is the lease), or as a decorator. The lease is checked before the commit: if it is lost,
+    Use it as ``with locked_atomic(lock) as lease:``, or as a decorator. The lease is checked before the commit: if it is lost,
     LeaseLost is raised and the transaction is rolled back. Raises RuntimeError inside another ``atomic`` block, because that
     block would commit after the lock is released. Inside such a block, use `hold`.
     """
@@ -55,7 +55,7 @@ def hold(lock: BaseSyncLock[Any], using: str | None = None) -> Lease:
 
     Rows that the transaction read before this call may be outdated. Django calls no code just before a commit, so a lost lease
     does not stop the commit. Call ``check()`` of the lease after your last statement, or write with a fence check. Returns the
-    lease. If the transaction holds the lock already, returns its present lease. Raises LockTimeout, ServerError;
+    lease. If the transaction holds the lock already, the lease that it has is returned. Raises LockTimeout, ServerError;
     TransactionManagementError if there is no transaction.
     """
     connection = _in_transaction(using)

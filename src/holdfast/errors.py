@@ -29,8 +29,8 @@ from typing import Any
 
 
 class HoldfastError(Exception):
-    """Base class of all errors of this package. Its keyword facts become attributes: ``name``, ``key``, ``waited``
-    (seconds), …"""
+    """Base class of all errors of this package. Facts that are passed by keyword become attributes: ``name``, ``key``,
+    ``waited`` (seconds), …"""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ def _rebuild(cls: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, A
 
 
 class LockTimeout(HoldfastError, TimeoutError):
-    """The lock stayed busy until ``wait`` seconds had passed. The message names the holder, if the holder is known."""
+    """The lock could not be acquired within ``wait`` seconds. The message names the holder, if the holder is known."""
 
     name: str
     key: str
@@ -59,23 +59,23 @@ class LockTimeout(HoldfastError, TimeoutError):
     foreign: bool = False
     """True if the holder is a client of another library."""
     remaining: float | None
-    """Seconds until the holder's lease ends unless it is renewed; None if the lease has no end, or if the holder is
-    unknown."""
+    """Seconds until the holder's lease ends unless it is renewed. During a quarantine: seconds until the server grants locks
+    again. None if the lease has no end, or if nothing is known about the holder."""
 
 
 class InProgress(LockTimeout):
-    """The same call is running already, and it returned no result within ``wait`` seconds. The caller may try again
-    later."""
+    """Another call of a `once` function with the same key is running, and did not end within ``wait`` seconds. The caller may
+    try again later."""
 
     since: float
     """Seconds since the running call began."""
 
 
 class ResultNotKept(HoldfastError):
-    """An earlier call of the same `once` function ran, but its result could not be stored. The function was not run again.
+    """An earlier `once` call with the same key ran, but its result could not be stored. The function was not run again.
 
-    Either the result was too large, or the codec or the server refused it; ``reason`` is the cause, as text. The earlier
-    caller got the result, and a warning was logged.
+    Either the result was too large, or the codec or the server refused it; ``reason`` is the cause, as text. The earlier caller
+    got the result, and a HoldfastWarning.
     """
 
     name: str
@@ -116,7 +116,7 @@ class NotHeld(HoldfastError, RuntimeError):
 
 
 class HolderChanged(HoldfastError):
-    """A lock was not revoked, because it is no longer held by the holder that was named: another client holds it, and keeps
+    """A lock was not revoked from the holder that was named, because another client holds the lock now. That client keeps
     it."""
 
     name: str
@@ -124,8 +124,8 @@ class HolderChanged(HoldfastError):
 
 
 class ReleasedTooOften(NotHeld, ValueError):
-    """More permits of a semaphore were released than this object holds. It is also a ValueError, like that of
-    threading.BoundedSemaphore."""
+    """More permits of a semaphore were released than this object holds. It is also a ValueError, which
+    threading.BoundedSemaphore raises in this case."""
 
 
 class NoCandidate(HoldfastError, LookupError):
@@ -156,7 +156,7 @@ class QuorumError(HoldfastError):
     nodes: dict[str, str]
     """The answer of each server, by the server's address."""
     _silent: bool = False
-    """True if the servers that did not reply in time might have made up the majority."""
+    """True if the missing votes might be those of servers that did not reply in time."""
 
 
 class TransactionConflict(HoldfastError):

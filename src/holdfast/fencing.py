@@ -77,9 +77,9 @@ def fenced_set(
 ) -> bool:
     """Run ``SET key value``, unless a higher fence than ``fence`` was used for the key before. Return True if written.
 
-    A fence is used for a key by this function or by `accept`. ``ttl``: expiry of the key in seconds; None: the key does not
-    expire. ``keep``: seconds for which the server keeps the highest fence. Raises ServerError if the server is unreachable.
-    Raises ConfigError if an argument is invalid, or if the key that stores the fence has another kind of value.
+    This function and `accept` record each fence that is used for a key. ``ttl``: expiry of the key in seconds; None: the key
+    does not expire. ``keep``: seconds for which the server keeps the highest fence. Raises ServerError if the server is
+    unreachable. Raises ConfigError if an argument is invalid, or if the key that stores the fence has another kind of value.
     """
     return complete(_run(Caller(client), _call_to_set(key, value, fence, ttl, keep)))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["hold", "release_after"]
 
 KEY = "holdfast"
-"""Key of holdfast's entry in the ``info`` dict of a session, and in that of a pooled connection."""
+"""Key of holdfast's entry in the ``info`` dict of a session, and in the one of a pooled connection."""
 
 
 @overload
@@ -53,9 +53,9 @@ def hold(target: Any, lock: Any) -> Any:
 
     For an asyncio session or connection, pass a `holdfast.aio.Lock` and await the result.
 
-    Returns the lease. If the transaction holds the lock already, returns its present lease. Raises LockTimeout and ServerError
-    as ``with lock`` does. The later commit raises LeaseLost if the lease has been lost, or NotHeld if the lease was released
-    before the commit; in both cases nothing is committed.
+    Returns the lease. If the transaction holds the lock already, the lease that it has is returned. Raises LockTimeout and
+    ServerError as ``with lock`` does. The later commit raises LeaseLost if the lease has been lost, or NotHeld if the lease was
+    released before the commit; in both cases nothing is committed.
     """
     holding = _holding(target, lock)
     if inspect.iscoroutinefunction(getattr(lock, "release", None)):
@@ -116,8 +116,8 @@ def _joined(session: Session) -> Connection | None:
     if not isinstance(bind, Connection):
         return None
     fully = session.join_transaction_mode == "control_fully"
-    # A session reports only the transactions that it has begun itself, and asking it in asyncio would have to await a
-    # connect.
+    # The public methods of a session report only transactions that the session has begun. In asyncio, they may also have to
+    # await a connect. So a private attribute is read.
     begun: Any = getattr(session.get_transaction(), "_connections", {}).values()
     if begun:
         ends = all(commits and bind.get_transaction() is transaction for _, transaction, commits, _ in begun)
