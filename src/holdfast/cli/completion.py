@@ -10,7 +10,8 @@ import sys
 from importlib.resources import files
 
 SCRIPTS = {"bash": "holdfast.bash", "zsh": "_holdfast", "fish": "holdfast.fish"}
-"""The file with the script of each shell, in the folder ``share``. The wheel also installs it where the shell looks for it."""
+"""The file with the script of each shell, in the folder ``share``. The wheel also installs this file where the shell looks for
+completions."""
 
 _EPILOG = """\
 A shell finds the script by itself if holdfast is installed for the system. For

@@ -3,8 +3,8 @@
 First the options are checked.
 
 Then this process forks the guardian, a process that starts and ends the command (`holdfast._local.guardian.parent`). At this
-time, this process has only one thread, and holds no lock. Then it acquires the lock, runs the command while it watches the
-lease (`holdfast.cli.supervise`), and releases the lock.
+time, this process has only one thread, and holds no lock. Then this process acquires the lock, runs the command while it
+watches the lease (`holdfast.cli.supervise`), and releases the lock.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.cli.terminal import Terminal
 
 CONTINUED_WITHIN = 0.5
-"""Seconds to wait for SIGCONT after this process was continued, since another thread may record the signal a little later."""
+"""Seconds to wait for SIGCONT after this process was continued, because another thread may record the signal a little later."""
 
 PATIENCE = 0.2
 """Seconds in which the guardian process must answer a ping after it has missed a deadline; otherwise it is treated as dead."""
@@ -316,7 +316,8 @@ class Supervisor:
         stop_job(signum)
         since = self.signals.take_continued()
         if signal.SIGCONT not in since and signum != signal.SIGTSTP:
-            # Our group is orphaned: it can be neither stopped nor brought to the foreground. The kernel sends SIGHUP then.
+            # Our group is orphaned: it can be neither stopped nor brought to the foreground. The command gets SIGHUP, which the
+            # kernel would send to a stopped orphaned group.
             self.guard.signal(signal.SIGHUP)
         if wants_it:
             self.terminal.lend(self.pid)
