@@ -36,7 +36,7 @@ __all__ = ["Finding", "Report", "examine"]
 class Report:
     """The findings of `examine`.
 
-    ``servers``: the findings about each server, by its address. ``together``: those that compare the servers with each other.
+    ``servers``: the findings about each server, by its address. ``together``: the findings from a comparison of the servers.
     """
 
     servers: dict[str, list[Finding]]

@@ -45,7 +45,7 @@ class Keys:
 
     seen: int = 0
     endless: int = 0
-    """Number of keys of locks that have no expiry."""
+    """How many of the keys of locks have no expiry."""
     examples: list[bytes] = field(default_factory=list)
     complete: bool = False
     """True if all keys of the server were counted."""

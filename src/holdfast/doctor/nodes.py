@@ -91,7 +91,7 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
 
 
 def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
-    """Return whether the server takes part in votes, and, if not, the reason and the seconds until it does."""
+    """Return True and "votes" if the server takes part in votes. Else return False, and the reason as text."""
     if node.facts.error:
         return False, node.facts.error
     if node.marker is None:

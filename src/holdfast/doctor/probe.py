@@ -1,5 +1,5 @@
-"""Collect the facts about one server, and try each operation that a lock needs. If the server refuses a command, the fact stays
-unknown."""
+"""Collect the facts about one server, and try each operation that a lock needs. If the server refuses a command, the facts from
+its reply stay unknown."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Wire(Protocol):
 
 
 class _Client:
-    """A replacement for a connection: it sends each command by calling the user's client, whose connections holdfast cannot
-    open."""
+    """A replacement for a connection, for a user's client whose connections holdfast cannot open: it sends each command by this
+    client."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         from holdfast._net.client_adapter import ClientCalls
@@ -168,8 +168,8 @@ def clock(line: Line, facts: Facts) -> None:
 def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
     """Try a lock with two invented process ids: one acquires it, the other waits, and the lock is handed over.
 
-    The message that tells the holder of the waiter is tried, too. The lock has keys of its own, which are removed at the end.
-    Operations that the server refuses are recorded in ``facts``.
+    The message that tells the holder that another process waits is tried, too. The lock has keys of its own, which are removed
+    at the end. Operations that the server refuses are recorded in ``facts``.
     """
     names = place.names(terms.prefix)
     keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
@@ -225,7 +225,7 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
     """Open a second connection, and subscribe it to the channel ``inbox`` with the command ``how`` (SUBSCRIBE or SSUBSCRIBE).
 
     Return None if the server refuses the command; the error is recorded in ``refused``. Return None also if requests must go
-    through the user's client, because its connections cannot be opened here.
+    through the user's client, because holdfast cannot open connections like those of the client.
     """
     if endpoint.client is not None:
         return None

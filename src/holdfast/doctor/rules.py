@@ -9,7 +9,7 @@ from holdfast._core.lock.spec import answer_within
 from holdfast.doctor.facts import Facts, Finding, Level, Terms
 
 SKEW = 0.5
-"""A difference between clocks of more than this number of seconds is a finding."""
+"""If two clocks differ by more than this number of seconds, this is a finding."""
 
 HINT = 2.0
 """Seconds by which a `Redlock` fence, which is a time, may be ahead of a server's clock; as in `_lua/quorum/vote.lua`."""

@@ -1,5 +1,5 @@
-"""The servers for the doctor to check, and names of locks that it can try there. In a Cluster, each server has only
-some names."""
+"""The servers that the doctor checks, and the names of the locks that it tries on each of them. In a Cluster, a lock can be
+tried only on the server that has the slot of its key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Place:
     cluster: Topology | None = None
 
     def names(self, prefix: str) -> Names:
-        """Return new names for a trial, whose keys are on this server."""
+        """Return new names for the trial of a lock. Their keys are on this server."""
 
         def of_lock(text: str) -> tuple[bytes, bytes, bytes]:
             return lock_keys(f"doctor:{text}", prefix, None)
@@ -56,7 +56,7 @@ class Place:
         return Names(keys, id_within(ours, slot), id_within(theirs, slot), record, "SSUBSCRIBE", "SHARDNUMSUB")
 
     def _own(self, key: Callable[[str], bytes]) -> str:
-        """Return a random name for which the function ``key`` returns a key that this server of a Cluster stores."""
+        """Return a random name whose key is on this server of a Cluster. ``key``: function that returns the key of a name."""
         text = os.urandom(6).hex()
         for _ in range(20 * SLOTS):  # enough tries even for a server that has only one slot
             if self.cluster is None or self.cluster.owner(slot_of(key(text))) is self.endpoint:
@@ -66,14 +66,14 @@ class Place:
 
 
 def places(endpoint: Endpoint) -> list[Place]:
-    """Return the servers to check: for a Cluster, all its primaries that can be determined; otherwise the one server."""
+    """Return the servers to check: for a Cluster, all known primaries; for a server outside of a Cluster, only this server."""
     cluster = endpoint.cluster
     if cluster is None:
         return [Place(endpoint)]
     try:
         cluster.refresh(PATIENCE)
     except WireError:
-        return [Place(endpoint)]  # the next request to the Cluster fails, too, and reports the reason
+        return [Place(endpoint)]  # the next request to the Cluster also fails, and reports the reason
     owners = dict.fromkeys(owner for slot in range(SLOTS) if (owner := cluster.owner(slot)) is not None)
     return [Place(owner, cluster) for owner in owners]
 
