@@ -28,11 +28,11 @@ _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
 """Seconds between the guardian's last answer and the next ping, and two limits, in seconds, for the answer to a ping.
 
-A guardian that has missed a deadline must answer within `_PATIENCE`. Any other must answer within `_SILENCE`. A guardian that
-does not answer in time is killed."""
+A guardian that has missed a deadline must answer within `_PATIENCE`. A guardian that has missed none must answer within
+`_SILENCE`. A guardian that does not answer in time is killed."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
-"""Table that replaces control characters by "?", since a terminal might obey them when it shows the history."""
+"""Table that replaces control characters by "?", because a terminal might obey them when it shows the history."""
 
 
 class JobFailed(HoldfastError):
@@ -44,7 +44,8 @@ class Command:
 
     Its environment contains ``HOLDFAST_JOB``, ``HOLDFAST_SCHEDULED`` (Unix seconds), ``HOLDFAST_FENCE`` and
     ``HOLDFAST_ATTEMPT``. Variables that contain a server's URL with a password are removed. If the exit code is 0, the run has
-    succeeded, and its result is the last lines that the command printed. Otherwise these lines are the run's error.
+    succeeded, and its result is the last lines that the command printed. Otherwise the run has failed, and its error is the
+    exit code with these lines.
 
     Args:
         argv: the command and its arguments, run without a shell; for a shell pass ``["/bin/sh", "-c", "..."]``.
@@ -52,7 +53,8 @@ class Command:
         directory: working directory of the command; None: that of this process.
         kill_after: seconds from SIGTERM to SIGKILL when the command has to end.
         pass_url: True: keep server URLs with a password in the command's environment.
-        echo: function called with each line that the command prints.
+        echo: function called with each line that the command prints, and with each remark of holdfast, such as that it was
+            killed.
     """
 
     argv: list[str]
@@ -122,7 +124,8 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""Two messages for each kind of report by the guardian process: about one process, and about all processes not named."""
+"""Two messages for each kind of report by the guardian process: about one process, and about all further processes of one
+name."""
 
 
 def _signal_name(number: int) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log: Logger = logger("holdfast.schedule")
 
 PATIENCE = 5.0
-"""Seconds that `Schedule.stop` waits for the runs to end after it has told them to end."""
+"""Seconds that `Schedule.stop` waits for the runs after it has cancelled them."""
 
 TEXT = 500
 """Maximum number of characters of a result or an error that the history keeps."""
@@ -124,7 +124,7 @@ class Engine:
         process, endpoint = self.home
         try:
             lease = RunCore(process, endpoint, process.keeper.node(endpoint), active_run, lost).user_lease()
-        except NotSent as error:  # the keeper was told to stop meanwhile
+        except NotSent as error:  # the keeper (background thread) is stopping
             self.state.end(active_run, "error", f"the run could not be started: {error}")
             return
         run = Run(
@@ -142,7 +142,7 @@ class Engine:
             self.state.end(active_run, "error", f"the run could not be started: {error}")
         if lease.lost.is_set():
             lost()
-        if run.cancelled.is_set():  # cancelled before `_launch` returned the function that stops it
+        if run.cancelled.is_set():  # the run was cancelled before `_launch` returned the function that stops it
             self._halt(active_run)
 
     def _tell(self, active_run: ActiveRun, why: str) -> None:

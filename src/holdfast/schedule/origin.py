@@ -2,7 +2,7 @@
 
 If two processes declare the same job name with different origins, they run different programs under one name. The origin of a
 function consists of the names of its module and of the function. It contains no path, because paths differ between hosts and
-releases. The origin of a command consists of its arguments, unchanged.
+releases. The origin of a command consists of the program's name and a hash of the arguments.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from holdfast.schedule.command import Command
 
 RUNS = "_holdfast_runs"
-"""Attribute of a function that wraps another one: the wrapped function or `Command`. The origin of a job is that of the
-latter."""
+"""Name of the attribute in which a wrapper stores the function or `Command` that it wraps. A job whose function is such a
+wrapper has the origin of the wrapped object."""
 
 LONGEST = 200
 """Maximum length of an origin, in characters."""

@@ -107,8 +107,8 @@ class Running:
     attempt: int
     fence: int
     remaining: float
-    """Seconds until the run's lease expires unless it is renewed; 0.0: the lease has expired, because the process that ran the
-    job is gone."""
+    """Seconds until the run's lease expires unless it is renewed. 0.0: the lease has expired, because the process did not renew
+    it."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class BaseSchedule(Steps, Generic[Client]):
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
         """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started.
 
-        Raises ConfigError for a timetable whose ``after`` returns a time that is not later.
+        Raises ConfigError for a timetable whose method ``after(t)`` returns a time that is not later than ``t``.
         """
         named = _named(function) if name is None else name
         if not callable(function):
@@ -296,7 +296,7 @@ class BaseSchedule(Steps, Generic[Client]):
     # Flows
 
     async def _start(self) -> None:
-        # Do not wait for a busy mutex: this may be a signal handler that has interrupted the very thread that holds it.
+        # Do not wait for a busy mutex: a signal handler that calls this may have interrupted the very thread that holds it.
         if not self._mutex.acquire(blocking=False):
             raise RuntimeError(f"schedule {self.name!r} is being started by this process already")
         try:
@@ -409,11 +409,11 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
             name.
         features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
-            one of its features.
+            a feature named there.
         concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
-        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
-            warning is logged, and the definition that was declared last is used.
+        strict: True: refuse to start if another process serves a different function under the name of one of the jobs. False:
+            log a warning then, and use the definition that was declared last.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -443,7 +443,8 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.signal(number, stopping.heard) for number in stopping.signals()}
         try:
-            # A second signal may arrive in another thread. This thread, which has to handle it, must wake up for that.
+            # A second signal may arrive in another thread. Python handles it in this thread, which must wake up from time to
+            # time.
             while not service.over.wait(0.5):
                 pass
         finally:
@@ -456,7 +457,7 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         complete(self._start())
 
     def stop(self, finish_within: Seconds = 10.0) -> None:
-        """Start no more runs, and wait until the present runs of this process have ended.
+        """Start no more runs, and wait until the runs that this process has begun have ended.
 
         Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
         lease until it ends.
@@ -517,11 +518,11 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
             name.
         features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
-            one of its features.
+            a feature named there.
         concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
-        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
-            warning is logged, and the definition that was declared last is used.
+        strict: True: refuse to start if another process serves a different function under the name of one of the jobs. False:
+            log a warning then, and use the definition that was declared last.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -564,7 +565,7 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         await self._start()
 
     async def stop(self, finish_within: Seconds = 10.0) -> None:
-        """Start no more runs, and wait until the present runs of this process have ended.
+        """Start no more runs, and wait until the runs that this process has begun have ended.
 
         Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
         lease until it ends.

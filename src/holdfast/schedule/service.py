@@ -54,7 +54,7 @@ class BaseService(Steps):
         self._go()
 
     def stop(self, wait: float) -> None:
-        """Start no more runs. The runs that have begun may go on for ``wait`` seconds."""
+        """Start no more runs. The runs that have begun may go on for ``wait`` seconds, and are cancelled then."""
         self._state.stop(wait)
 
     async def ended(self, seconds: float) -> bool:

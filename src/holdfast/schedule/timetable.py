@@ -171,7 +171,7 @@ class Cron(Timetable):
         shows that time twice."""
         for shown in self._due(self._shows(t)):
             tick = self._moment(shown)
-            if tick > t:  # otherwise the clock shows a due time for the second time
+            if tick > t:  # otherwise the clock has been set back, and shows a due time again
                 return tick
         return math.inf
 
@@ -182,7 +182,8 @@ class Cron(Timetable):
         while True:
             due = next(self._due(shown), None)
             tick = math.inf if due is None else t + (due - shown).total_seconds()
-            # This applies even to a time far ahead: a change on the day before may set the clock back to a due time.
+            # Look for a change on the next day even if the tick is later: after the change, the clock may show a due time
+            # again.
             changed = next((end for end in (min(tick, since + _DAY), tick) if self._offset(end) != self._offset(since)), None)
             if changed is None:
                 return tick
