@@ -356,8 +356,8 @@ class Long(Theme):
 class Unequal(Theme):
     """A theme in which the workers of a process ask for leases of different lengths, and often wait only briefly.
 
-    Many notifications are lost. So a worker may inherit another worker's position in the queue just when the server grants the lock
-    to this position.
+    Many notifications are lost. So a worker may inherit another worker's position in the queue just when the server grants the
+    lock to this position.
     """
 
     name = "unequal"
