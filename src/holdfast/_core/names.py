@@ -163,7 +163,7 @@ def side_key(key: bytes, what: bytes) -> bytes:
         return key + b":" + what
     if b"}" in key:
         raise ConfigError("key must not contain a } without a hash tag such as {tag}; use another key", parameter="key")
-    # Another ending than above, because the keys `a` and `{a}` are two locks.
+    # The ending differs from the one above, because the keys `a` and `{a}` are two locks.
     return b"{" + key + b"}:" + what + b":raw"
 
 

@@ -213,8 +213,8 @@ async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None
     Return None on success, with ``hold`` filled in.
 
     Return Theirs if another client held the lock for that time. After a first reply of the server, the operation retries
-    during an outage, but not for long (`PATIENCE`). Raises Strange if the key holds other data, WireError if the server is
-    unreachable.
+    during an outage, for at most `PATIENCE` seconds or the ttl, whichever is longer. Raises Strange if the key holds other
+    data, WireError if the server is unreachable.
     """
     began = await Now()
     until = float("inf") if wait is None else began + wait

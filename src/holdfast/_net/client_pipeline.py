@@ -30,7 +30,7 @@ _NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "re
 
 
 def check_word(command: str | bytes) -> None:
-    """Raise AttributeError if the first word of ``command`` is not allowed in a transaction, such as MULTI."""
+    """Raise AttributeError if the command with the name ``command``, such as MULTI, is not allowed in a transaction."""
     word = command.decode(errors="replace") if isinstance(command, bytes) else str(command)
     if word.strip().lower() in _NOT_FOR_USERS:
         _refuse(word)

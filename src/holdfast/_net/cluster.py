@@ -47,7 +47,7 @@ _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
 
 
 class Part(Endpoint):
-    """The endpoint of a whole Cluster, for a lock whose shard (its group of slots) has not been determined yet."""
+    """The endpoint of a whole Cluster, for a lock whose shard (its group of locks) has not been determined yet."""
 
     __slots__ = ("cluster",)
 

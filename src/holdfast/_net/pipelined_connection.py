@@ -364,7 +364,7 @@ class PipelinedConnection:
         try:
             return bool(sock.recv(1, socket.MSG_PEEK))
         except OSError:
-            return False  # nothing to read; or it was closed just now
+            return False  # there is nothing to read, or the socket was closed just now
 
     def lend_socket(self, waiter: Waiter) -> socket.socket | None:
         """Lend the socket to a waiter, and return it; return None if that is not possible now.

@@ -93,7 +93,7 @@ class System:
 
         Raises OSError if the connection is closed already.
         """
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state belongs to the reading thread
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not through TLS: only the reading thread may use its state
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:
         """Call ``what`` in a new thread with this name. Raises RuntimeError or MemoryError if no thread can be started."""

@@ -35,7 +35,7 @@ TURN_S = 0.1
 """Seconds that a thread waits for a set of connections that another thread is using; after that, it opens another set."""
 
 OWED_S = 0.2
-"""Seconds after a poll until the keeper (background thread) reads the late answers: those after the result was decided."""
+"""Seconds after a poll until the keeper (background thread) reads the answers that came after the poll was decided."""
 
 
 class Fanout:

@@ -52,7 +52,7 @@ class DeadlockDetector:
         with node.mutex:  # The labels must match those in the records on the server, or these links would compare as different.
             labels = {key: label for of_prefix in node.labels_in_use().values() for key, label in of_prefix.items()}
         mine = links(node.keeper.process_id, node.keeper.record(late, labels))
-        attempts = {(f"{wait.owner:x}", wait.lock): waits[wait] for wait in late}  # a record leaves out waits that do not fit
+        attempts = {(f"{wait.owner:x}", wait.lock): waits[wait] for wait in late}  # by key, as the record may lack some waits
 
         def then(found: list[tuple[Chain, Evidence] | None] | None) -> None:
             self._looking = False

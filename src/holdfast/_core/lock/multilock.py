@@ -190,7 +190,7 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
         answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
-        return 0  # the caller asks for the first lock alone: that fails, too, or finds the lock granted if a reply was lost
+        return 0  # the caller then asks for the first lock alone, and learns whether a request without a reply has acquired it
     if len(answer.value) < 2 * len(parts):
         _settle(attempts, doubts)
         for attempt in attempts:
@@ -234,7 +234,7 @@ def _lead(attempts: Sequence[Attempt]) -> bool:
 
 
 def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
-    """Let the next waiters of this process ask the server for the locks, since these attempts have not acquired them.
+    """Let the next waiters of this process ask the server for the locks, because these attempts have not acquired them.
 
     ``doubts``: for each attempt, whether a copy of its request may still arrive.
     """
@@ -296,6 +296,5 @@ async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
                 return [error for _ in parts]
             await Sleep(0.02 * failures)
         else:
-            # A repeated request finds a lock no longer held if the first copy released it. If its lease has not expired, the
-            # first copy did.
+            # A repeated request finds a lock free if the first copy released it: then only the lease's expiry is decisive.
             return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

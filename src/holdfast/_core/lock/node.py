@@ -393,8 +393,8 @@ class Node:
                     return
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
                 deaf = self.waiting.listens(prefix) and not answer[0] and now >= self._deaf_until
-                if deaf:
-                    self._deaf_until = now + PING_EVERY_S  # in a Cluster, the wrong server may have replied: reconnect rarely
+                if deaf:  # in a Cluster, another server than the inbox's may have replied: reconnect only once in a while
+                    self._deaf_until = now + PING_EVERY_S
             if deaf:
                 self.inbox.fail("the server no longer counts this inbox as subscribed")
 
@@ -508,7 +508,7 @@ class Node:
     # The process record
 
     def _write_records(self) -> None:
-        """Write one process record under each prefix in use, because ACLs may forbid the users of a prefix to read others."""
+        """Write one process record under each prefix in use, because an ACL may permit a reader the keys of one prefix only."""
         with self.mutex:
             waits = self.wait_graph.waits
             told, self._told = self._told, {prefix for wait in waits for prefix in wait.prefixes}

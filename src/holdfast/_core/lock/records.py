@@ -585,8 +585,7 @@ class HeldLease:
     def compatible_with(self, spec: Spec) -> bool:
         """Return True if the lease can be handed on to an attempt for ``spec``.
 
-        Both must allow handing on and have the same ttl. The lease must have the replicas and the quarantine that ``spec``
-        asks for.
+        Both must allow handing on and have the same ttl, and the lease the replicas and quarantine that ``spec`` asks for.
         """
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
@@ -649,7 +648,7 @@ class HeldLease:
         if made < self.asked_at:
             return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
         if numbered:
-            # The server ignores earlier renewals from now on. A late copy of this one leaves a lease of the same length.
+            # The server ignores earlier renewals from now on. A late copy of this renewal leaves a lease of the same length.
             length = self.shortest = ttl
             self.deadline = sent + length - margin(length)
         else:

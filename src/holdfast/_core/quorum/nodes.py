@@ -112,7 +112,7 @@ class QuorumNodes:
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
         """Revoke an attempt's token on all servers.
 
-        When a majority has replied or failed, let the next waiter of this process ask.
+        When a majority has replied or failed, let the next waiter of this process ask for votes.
         """
         assert isinstance(attempt, QuorumAttempt)
         spec, back = attempt.spec, _Back(local_queue, self._majority)
@@ -123,7 +123,7 @@ class QuorumNodes:
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
         """Release the lease on all servers.
 
-        When a majority has replied or failed, let the next waiter of this process ask.
+        When a majority has replied or failed, let the next waiter of this process ask for votes.
 
         ``local_queue``: queue of this waiter; None: nobody waits.
         """
@@ -144,7 +144,7 @@ class QuorumNodes:
 class _Back:
     """A counter of servers that have replied to a release, or failed.
 
-    At a majority it lets the next waiter of the process ask.
+    When they are a majority, it lets the next waiter of the process ask for votes.
     """
 
     def __init__(self, local_queue: Queue | None, needed: int) -> None:

@@ -342,7 +342,7 @@ class ScheduleState:
     def failed(self, error: WireError, now: float) -> None:
         """Handle a request that got no reply: send its reports again later, with the same tokens.
 
-        The claims in it are made anew, from the ticks (scheduled times) that are due by then.
+        Its claims are replaced by claims for the ticks (scheduled times) that are due by then.
         """
         self._failing_since = min(self._failing_since, now)
         if self.stopping and not self.runs and now >= self._failing_since + GIVE_UP_AFTER_S:

@@ -462,7 +462,7 @@ async def store_loaded(
         now = await Now()
         if held_lease.remaining(now) > 0:
             try:
-                # A large value is sent only once: if the server closes the connection because of it, it will do so again.
+                # A large value is sent only once: a server that closes the connection because of its size does so each time.
                 answer = await _ask(load.entry, landing, now - load.entry.outage_budget if large else now)
             except WireError as error:
                 if mark is None or not ((isinstance(error, Refused) and not error.transient) or large):

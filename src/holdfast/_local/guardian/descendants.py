@@ -88,7 +88,7 @@ class Process:
                     for signum in signals:
                         if fd >= 0:
                             signal.pidfd_send_signal(fd, signum)
-                        else:  # its number could have passed to another process since `look`, but not within microseconds
+                        else:  # the pid could have passed to another process since `look`, but not within microseconds
                             os.kill(self.pid, signum)
             finally:
                 if fd >= 0:
@@ -292,7 +292,7 @@ _highest_known: list[int] = []
 def _highest() -> int:
     """Return the highest pid that the kernel assigns; `PROBED` + 1 if it is unknown.
 
-    The number that was read last is remembered: later, no file descriptor may be free to read it.
+    The number that was read last is remembered, because later perhaps no file descriptor is free to read it again.
     """
     try:
         with open("/proc/sys/kernel/pid_max", "rb") as file:  # noqa: PTH123

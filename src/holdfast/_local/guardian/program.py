@@ -129,7 +129,7 @@ class Group:
         self.ends = 0
         """Number of descendants reaped so far.
 
-        While it does not grow, no process has forked another one and then ended.
+        If the number is the same at two moments, no descendant has been reaped in between.
         """
         self._reaped = False
 

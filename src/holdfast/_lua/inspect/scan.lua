@@ -10,7 +10,7 @@
 -- SINCE    Redis 5
 -- MODEL    models/lock_handover.pml
 --
--- No token is ever returned. Its mark is part of a hash, which can only be compared.
+-- No token is ever returned. A holder's mark is part of the hash of its token: marks can be compared, and show no token.
 -- INCLUDE  shared/_parse
 local most = tonumber(ARGV[1])
 local time = redis.call('TIME')

@@ -16,7 +16,7 @@ if limit then
   local text = integer(limit) .. ' '
   local was = p.was == '' and ' ' or p.was
   if not string.find(was, ' ' .. text, 1, true) then was = string.sub(was .. text, -200) end
-  if not string.find(was, '^ ') then was = string.gsub(was, '^%d+', '') end  -- the oldest one was cut in two
+  if not string.find(was, '^ ') then was = string.gsub(was, '^%d+', '') end  -- the oldest limit was cut in two: drop its rest
   p.limit, p.v = limit, ARGV[1]
   redis.call('HSET', p.state, 'v', p.v, 'limit', limit, 'was', was)
   keep_permits(p, tonumber(ARGV[3]))

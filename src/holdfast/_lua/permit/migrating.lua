@@ -6,8 +6,9 @@
 -- SINCE    Redis 5
 -- MODEL    models/permit.pml
 --
--- The number held is stored in another key. So released permits are marked as expired long ago: the first script that runs
--- after all keys have been moved frees them, and serves the waiters, which ask within a second.
+-- The number of held permits is stored in another key, which this script cannot use. So it marks the released permits as expired
+-- long ago. The first script that runs after all keys have been moved frees them, and serves the waiters, which ask within a
+-- second.
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none. The time is at
 -- least a second: zero would delete the key with all holders, and it would be created again without an expiry.

@@ -44,7 +44,8 @@ class ForeignLocks:
         self._seen: set[bytes] = set()
         self._due: list[tuple[Endpoint, Spec, bytes]] = []
         self._ended = False
-        """True after a warning, or after the server has refused to show a key: it would refuse, and log, the next one, too."""
+        """True after a warning, or after the server has refused to show a key, as it would refuse, and log, the next one, too.
+        """
 
     def note(self, endpoint: Endpoint, spec: Spec) -> None:
         """Look soon whether another library has a lock of this name. Do nothing if the name was looked at before.
