@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import Inspector
     from holdfast._api.once import Once, Outcome, Running, once
+    from holdfast._api.redeem import RedeemedLock, redeem
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.sync_election import Elected, Election, Term
     from holdfast._api.sync_lock import FairLock, Lease, Lock, LockLease
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from holdfast._api.sync_rlock import RLock
     from holdfast._api.sync_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
-    from holdfast._api.sync_ticket import RedeemedLock, redeem
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
@@ -112,8 +112,8 @@ _LATER = {
     "once": "holdfast._api.once",
     "Outcome": "holdfast._api.once",
     "ReadSide": "holdfast._api.sync_rwlock",
-    "redeem": "holdfast._api.sync_ticket",
-    "RedeemedLock": "holdfast._api.sync_ticket",
+    "redeem": "holdfast._api.redeem",
+    "RedeemedLock": "holdfast._api.redeem",
     "Redlock": "holdfast._api.sync_redlock",
     "RLock": "holdfast._api.sync_rlock",
     "Running": "holdfast._api.once",

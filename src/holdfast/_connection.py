@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from holdfast._api.aio_rwlock import RWLock as AioRWLock
     from holdfast._api.aio_semaphore import BoundedSemaphore as AioBoundedSemaphore
     from holdfast._api.aio_semaphore import Semaphore as AioSemaphore
-    from holdfast._api.aio_ticket import RedeemedLock as AioRedeemedLock
     from holdfast._api.barrier import AioBarrier, Barrier
     from holdfast._api.cache.cache import AioCache, Cache
     from holdfast._api.event import AioCountDownLatch, AioEvent, CountDownLatch, Event
     from holdfast._api.inspector import AioInspector, Inspector
+    from holdfast._api.redeem import AioRedeemedLock, RedeemedLock
     from holdfast._api.sync_election import Election
     from holdfast._api.sync_lock import FairLock, Lock
     from holdfast._api.sync_multilock import MultiLock
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from holdfast._api.sync_rlock import RLock
     from holdfast._api.sync_rwlock import RWLock
     from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
-    from holdfast._api.sync_ticket import RedeemedLock
     from holdfast._api.transaction import AioTransaction, Transaction
     from holdfast.schedule.schedule import AioSchedule, Schedule
 
@@ -69,7 +68,7 @@ _HOMES = {
     "AioInspector": "holdfast._api.inspector",
     "AioLock": "holdfast._api.aio_lock:Lock",
     "AioMultiLock": "holdfast._api.aio_multilock:MultiLock",
-    "AioRedeemedLock": "holdfast._api.aio_ticket:RedeemedLock",
+    "AioRedeemedLock": "holdfast._api.redeem",
     "AioRedlock": "holdfast._api.aio_redlock:Redlock",
     "AioRLock": "holdfast._api.aio_rlock:RLock",
     "AioRWLock": "holdfast._api.aio_rwlock:RWLock",
@@ -89,7 +88,7 @@ _HOMES = {
     "locked": "holdfast._api.decorator",
     "MultiLock": "holdfast._api.sync_multilock",
     "once": "holdfast._api.once",
-    "RedeemedLock": "holdfast._api.sync_ticket",
+    "RedeemedLock": "holdfast._api.redeem",
     "Redlock": "holdfast._api.sync_redlock",
     "RLock": "holdfast._api.sync_rlock",
     "RWLock": "holdfast._api.sync_rwlock",

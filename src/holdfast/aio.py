@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from holdfast._api.aio_rlock import RLock
     from holdfast._api.aio_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
-    from holdfast._api.aio_ticket import RedeemedLock, redeem
     from holdfast._api.asyncio_errors import BrokenBarrier
     from holdfast._api.barrier import AioBarrier as Barrier
     from holdfast._api.cache.cache import AioCache as Cache
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
     from holdfast._api.once import AioOnce as Once
     from holdfast._api.once import Outcome, Running
     from holdfast._api.once import aio_once as once
+    from holdfast._api.redeem import AioRedeemedLock as RedeemedLock
+    from holdfast._api.redeem import aio_redeem as redeem
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import AioTransaction as Transaction
@@ -99,8 +100,8 @@ _LATER = {
     "once": "holdfast._api.once:aio_once",
     "Outcome": "holdfast._api.once",
     "ReadSide": "holdfast._api.aio_rwlock",
-    "redeem": "holdfast._api.aio_ticket",
-    "RedeemedLock": "holdfast._api.aio_ticket",
+    "redeem": "holdfast._api.redeem:aio_redeem",
+    "RedeemedLock": "holdfast._api.redeem:AioRedeemedLock",
     "Redlock": "holdfast._api.aio_redlock",
     "RLock": "holdfast._api.aio_rlock",
     "Running": "holdfast._api.once",

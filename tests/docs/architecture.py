@@ -84,7 +84,7 @@ CAPABILITIES = {
     "quorum": Capability("api core lua cli simulation swarm scenarios models tests docs", "redlock", "nodes"),
     "election": Capability("api core lua cli simulation swarm scenarios models tests docs", "", "elect"),
     "multilock": Capability("api core simulation swarm scenarios models tests docs"),
-    "ticket": Capability("api core cli simulation swarm scenarios models tests docs", "tickets"),
+    "ticket": Capability("api core cli simulation swarm scenarios models tests docs", "redeem tickets"),
     "single_flight": Capability(
         "api core lua cli simulation swarm scenarios models tests docs", "cache once memoize", "stampede"
     ),

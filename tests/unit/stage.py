@@ -18,6 +18,7 @@ from holdfast._core.lock.replies import RELEASE
 from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Run
 from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.drivers import aio_choice
 from unit.driver import ME, Driver, Slot
 from unit.node import Node
 from unit.server import Server
@@ -172,7 +173,7 @@ class Stage:
         for module in (sync_lock, aio_lock):
             patch.setattr(module, "clock", lambda: self.server.now)
         patch.setattr(sync_lock, "driver_for", SyncDriver)
-        patch.setattr(aio_lock, "aio_driver_for", AioDriver)
+        patch.setattr(aio_choice, "aio_driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:
         """Return the requests that were sent: script, then its arguments without the token."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast._api import lease as leases
 from holdfast._durations import Seconds
-from holdfast._runtime.drivers.aio import Runner
 from holdfast.errors import LeaseLost, NotHeld
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast._api.ticket import Ticket
+    from holdfast._runtime.drivers.aio import Runner
 
 
 class Lease(leases.BaseLease):
@@ -75,25 +75,6 @@ class Term(Lease):
     """The lease of an elected leader, for one term: from its election to its end. ``fence`` is the number of the term."""
 
 
-class LostEvent(asyncio.Event):
-    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
-
-    def __init__(self, expired: Callable[[], bool]) -> None:
-        super().__init__()
-        self._expired = expired
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._expired()
-
-
-def running_task() -> int:
-    """Return the id of the running task; 0 if no event loop runs, as while a coroutine is dropped."""
-    try:
-        return id(asyncio.current_task())
-    except RuntimeError:
-        return 0
-
-
 class TellsLoss(leases.UserLease):
     """A mixin that notifies the owner of a lease of its loss: it sets ``lost``, cancels the task inside ``async with``, and
     calls ``on_lost``."""
@@ -145,7 +126,9 @@ class TellsLoss(leases.UserLease):
 
     def at_home(self) -> None:
         """Raise RuntimeError outside the event loop of the lease, because its connections can be awaited only there."""
-        if asyncio.get_running_loop() is not self.driver.loop and not self.is_over():
+        from asyncio import get_running_loop  # Imported late, here and below: programs of threads need no asyncio.
+
+        if get_running_loop() is not self.driver.loop and not self.is_over():
             which = "an event loop that is closed" if self.driver.loop.is_closed() else "another event loop"
             raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
 
@@ -166,13 +149,14 @@ class TellsLoss(leases.UserLease):
 
         If other code has cancelled the task, too, the CancelledError is returned. asyncio.timeout does the same.
         """
-        task = asyncio.current_task()
         ours, self.cancelled_body = self.cancelled_body, False
-        if ours and task is not None:
-            outside = task.uncancel()
-            if isinstance(error, asyncio.CancelledError) and not outside:
-                return None
-        return error
+        if not ours:
+            return error
+        from asyncio import CancelledError, current_task
+
+        task = current_task()
+        outside = 0 if task is None else task.uncancel()
+        return None if isinstance(error, CancelledError) and task is not None and not outside else error
 
     def run_on_loss(self) -> None:
         if self.event is not None:
@@ -180,9 +164,12 @@ class TellsLoss(leases.UserLease):
         if self.body_task is not None and not self.body_task.done():
             self.cancelled_body = self.body_task.cancel(f"lease of {self.name!r} lost")
         if self.on_lost is not None:
+            from asyncio import ensure_future
+            from inspect import isawaitable
+
             result = self.on_lost(self.user_lease())
-            if inspect.isawaitable(result):
-                self.telling = asyncio.ensure_future(result)  # A task that nothing refers to may be collected.
+            if isawaitable(result):
+                self.telling = ensure_future(result)  # A task that nothing refers to may be collected.
 
 
 class LeaseCore(TellsLoss, leases.LeaseCore):
@@ -196,6 +183,8 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
         """Return the event that is set when the lease is lost."""
         event: asyncio.Event | None = self.event
         if event is None:
+            from holdfast._api.lost_event import LostEvent
+
             event = self.event = LostEvent(self.expired)
             if self.held_lease.lost:
                 event.set()

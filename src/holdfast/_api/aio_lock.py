@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lock
-from holdfast._api.aio_lease import Lease, LeaseCore, LockLease, running_task
+from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
 from holdfast._api.error_map import cause
 from holdfast._api.fair_lock import BaseFairLock
+from holdfast._api.flow import InTasks
 from holdfast._api.foreign_words import WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
@@ -23,26 +23,25 @@ from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient
-from holdfast._runtime.drivers.aio import Runner
-from holdfast._runtime.drivers.aio_choice import aio_driver_for
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast._api.ticket import Ticket
     from holdfast._net.endpoint import Topology
+    from holdfast._runtime.drivers.aio import Runner
 
 __all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 
 T = TypeVar("T")
 
 
-class BaseAioLock(lock.BaseLock[L, AsyncClient]):
+class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
     """The locks of asyncio: acquire, release, and the ``async with`` statement."""
 
-    _face = "asyncio"
     _caller = "task"
-    _caller_id = staticmethod(running_task)
     _core_type = LeaseCore
     _lease_type = Lease
     if not TYPE_CHECKING:
@@ -92,7 +91,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
             result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
-            result.owner = id(asyncio.current_task())
+            result.owner = id(self._this_task())
             attempt.unclaimed = None  # This object refers to the lease now.
             return True
         except GeneratorExit:
@@ -143,7 +142,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
             if isinstance(result, Busy):
                 raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             lease: L = result.user_lease()
-            result.body_task = asyncio.current_task()
+            result.body_task = self._this_task()
             self._entered.push(id(result.body_task), result)
             attempt.unclaimed = None  # The with statement refers to the lease now.
             return lease
@@ -163,7 +162,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued: the
         lock is free when the lease expires.
         """
-        core = self._entered.innermost(running_task())
+        core = self._entered.innermost(self._owner())
         self._entered.remove(core)
         core.body_task = None
         if not core.ends_with_loop():
@@ -196,14 +195,14 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
         if not cluster.known:
             try:
-                await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
+                await self._in_background(cluster.refresh, self._endpoint.timeout)
             except WireError as error:
                 raise self._user_error(error) from cause(error)
         self._settle(cluster)
 
     def _driver(self) -> Runner:
         driver = self._home
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - None without one: `kept` raises
+        loop = self._running_loop()  # None without one: `kept` raises
         if driver is None or driver.loop is not loop or not driver.process.here or loop not in driver.process.drivers:
             self._may_move(driver, loop)
             driver = self._home = self._new_driver()
@@ -230,6 +229,8 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
 
     def _new_driver(self) -> Runner:
+        from holdfast._runtime.drivers.aio_choice import aio_driver_for  # Imported late: programs of threads need no asyncio.
+
         return aio_driver_for(current(), self._endpoint)
 
     async def _prepared(self) -> tuple[Runner, Attempt]:

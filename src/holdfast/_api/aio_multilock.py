@@ -8,8 +8,7 @@ from typing import Any
 
 from holdfast._api import aio_lock
 from holdfast._api import multilock as multilocks
-from holdfast._api.aio_lease import LostEvent, TellsLoss
-from holdfast._api.flow import InTasks
+from holdfast._api.aio_lease import TellsLoss
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient
 from holdfast._runtime.drivers.aio import Runner
@@ -56,6 +55,8 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
 
     def __init__(self, whole: multilocks.Whole, name: str, on_lost: Callable[..., object] | None, driver: Runner) -> None:
         super().__init__(whole, name, on_lost, driver)
+        from holdfast._api.lost_event import LostEvent  # Imported late: programs of threads need no asyncio.
+
         self.event: asyncio.Event = LostEvent(self.expired)
 
     async def try_release(self) -> bool:
@@ -72,7 +73,7 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
         await self.driver.run(self.release_on_server())
 
 
-class MultiLock(InTasks, multilocks.BaseMultiLock[MultiLease, AsyncClient], aio_lock.BaseAioLock[MultiLease]):  # type: ignore[misc, type-var]
+class MultiLock(multilocks.BaseMultiLock[MultiLease, AsyncClient], aio_lock.BaseAioLock[MultiLease]):  # type: ignore[type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a

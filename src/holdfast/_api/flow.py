@@ -156,18 +156,25 @@ class InTasks(Steps):
         return get_running_loop().run_in_executor(None, function, *args)
 
     @staticmethod
-    def _this_task() -> object:
+    def _this_task() -> Any:
         from asyncio import current_task
 
+        InTasks._this_task = staticmethod(current_task)  # type: ignore[method-assign]  # The next calls import nothing.
         return current_task()
 
     @staticmethod
     def _owner() -> int:
-        from asyncio import current_task
-
         try:
-            return id(current_task())
+            return id(InTasks._this_task())
         except RuntimeError:  # A coroutine is dropped.
             return 0
+
+    @staticmethod
+    def _running_loop() -> Any:
+        """Return the running event loop; None if there is none."""
+        from asyncio import _get_running_loop
+
+        InTasks._running_loop = staticmethod(_get_running_loop)  # type: ignore[method-assign]  # as `_this_task`
+        return _get_running_loop()
 
     _as_function = staticmethod(as_coroutine_function)

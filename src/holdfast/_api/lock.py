@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
 
 from holdfast._api.error_map import Trouble, cause, record_of, server_error
+from holdfast._api.flow import Steps
 from holdfast._api.foreign_words import ForeignMethods
 from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
@@ -68,10 +69,9 @@ def member_of(lock: Any) -> Member:
     return member
 
 
-class BaseLock(ForeignMethods, Generic[L, Client]):
+class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     """The options and the state of a lock object: the part that the sync and the asyncio API share."""
 
-    _face: Literal["sync", "asyncio"]
     _home: Any
     """The driver that was used last. It runs operations for one process and server."""
     _cluster: Topology | None = None
@@ -284,11 +284,6 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
-    @staticmethod
-    def _caller_id() -> int:
-        """Return the id of the calling thread or task."""
-        raise NotImplementedError
-
     def _is_callers(self, *, inside: bool = False) -> bool:
         """Return True if the calling thread or task holds the lock, through any object; ``inside``: in a ``with`` statement."""
         keeper, queue = self._keeper, self._local_queue
@@ -297,7 +292,7 @@ class BaseLock(ForeignMethods, Generic[L, Client]):
         held = None if queue is None else queue.held_lease
         if held is None and not isinstance(self._endpoint, tuple):
             held = keeper.lease_of(self._endpoint, self._spec.keys[0])  # acquired by a FairLock, which has no local queue
-        return held is not None and is_held_by(held, self._caller_id(), inside=inside)
+        return held is not None and is_held_by(held, self._owner(), inside=inside)
 
     def _refuse_nested(self, wait: float | None) -> None:
         """Raise RuntimeError if the caller would wait for itself without limit: it is inside a ``with`` of this lock."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast._api import lock
 from holdfast._api.error_map import cause, hide_frames
 from holdfast._api.fair_lock import BaseFairLock
+from holdfast._api.flow import InThreads
 from holdfast._api.foreign_words import ASYNC_WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
@@ -37,12 +38,10 @@ __all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 T = TypeVar("T")
 
 
-class BaseSyncLock(lock.BaseLock[L, SyncClient]):
+class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
     """The locks of threads: acquire, release, and the ``with`` statement."""
 
-    _face = "sync"
     _caller = "thread"
-    _caller_id = staticmethod(threading.get_ident)
     _core_type = LeaseCore
     _lease_type = Lease
     if not TYPE_CHECKING:

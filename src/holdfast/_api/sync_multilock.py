@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._api import multilock as multilocks
-from holdfast._api.flow import InThreads, complete
+from holdfast._api.flow import complete
 from holdfast._api.sync_lease import LostFlag, TellsLoss
 from holdfast._api.sync_lock import BaseSyncLock, Lock
 from holdfast._durations import Seconds
@@ -80,7 +80,7 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
         self.driver.run(self.finish_release())
 
 
-class MultiLock(InThreads, multilocks.BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease]):  # type: ignore[misc, type-var]
+class MultiLock(multilocks.BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease]):  # type: ignore[type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a

@@ -1,31 +1,25 @@
-"""The common base of tickets in both APIs: the text of a ticket, how a lease becomes a ticket, and how a ticket is redeemed."""
+"""Tickets: their text, and how a lease becomes a ticket. `holdfast._api.redeem` takes over the lock of a ticket."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple, Never
+from typing import NamedTuple
 
-from holdfast._api import error_map, lock, options
+from holdfast._api import error_map, options
 from holdfast._api.lease import LeaseCore
-from holdfast._api.lock import L
 from holdfast._core import control_records
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.spec import Spec
 from holdfast._core.lock.ticket import Void
-from holdfast._core.names import lock_keys, name_of, raw_key, side_key, start
+from holdfast._core.names import lock_keys, name_of, raw_key, start
 from holdfast._core.requests import WireError
 from holdfast._durations import Seconds
-from holdfast._net.clients import Client
-from holdfast._net.redaction import hides_client
-from holdfast._net.resolve import resolve
-from holdfast.errors import ConfigError, HoldfastError, TicketRefused
+from holdfast.errors import ConfigError, HoldfastError
 
 FORMAT = "hft1."
 """Start of every ticket, with the version of its format. The rest is a JSON list in base64."""
@@ -97,12 +91,12 @@ def read(ticket: object) -> Told:
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
     if not isinstance(ticket, str):
-        raise _bad(f"is not text, but of type {type(ticket).__name__}")
+        raise bad(f"is not text, but of type {type(ticket).__name__}")
     text = str.__str__(ticket).strip()  # Not str(ticket), which hides the text; and files end with a newline.
     if text.startswith("<holdfast ticket"):
-        raise _bad("is the printed form of a ticket; pass the ticket itself, or the text that its reveal() returns")
+        raise bad("is the printed form of a ticket; pass the ticket itself, or the text that its reveal() returns")
     if not text.startswith(FORMAT) or len(text) > LONGEST:
-        raise _bad("is not a ticket")
+        raise bad("is not a ticket")
     try:
         name, key, token, ends, guard, replicas = control_records.parse(
             base64.b64decode(text[len(FORMAT) :], b"-_", validate=True), LONGEST
@@ -116,9 +110,9 @@ def read(ticket: object) -> Told:
             control_records.whole(replicas, 0, 2**31),
         )
     except (ValueError, TypeError):
-        raise _bad("is damaged") from None  # The original error would show parts of the ticket, which is a secret.
+        raise bad("is damaged") from None  # The original error would show parts of the ticket, which is a secret.
     if not told.key or not told.token or told.guard < 0:
-        raise _bad("is damaged")
+        raise bad("is damaged")
     return told
 
 
@@ -128,14 +122,14 @@ def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
     Redeeming a ticket replaces that key and finally deletes it, so a forged or altered ticket must not name another key.
     """
     if not TOKEN.fullmatch(told.token):
-        raise _bad("is damaged: it has no valid token")
+        raise bad("is damaged: it has no valid token")
     if key is not None:
         if raw_key(key) != told.key:
-            raise _bad(f"is for the key {_shown(told.key)}, not for key={key!r}")
+            raise bad(f"is for the key {_shown(told.key)}, not for key={key!r}")
         return
     name = name_of(told.key, start(prefix))
     if name is None or _shown(name) != repr(told.name) or lock_keys(name, prefix, None)[0] != told.key:
-        raise _bad(
+        raise bad(
             f"is for lock {told.name!r} and the key {_shown(told.key)}, which is not the key of that name: pass the "
             "prefix= of the lock, or its key= if it was created with one"
         )
@@ -145,7 +139,8 @@ def _shown(raw: bytes) -> str:
     return repr(raw.decode(errors="backslashreplace"))
 
 
-def _bad(why: str) -> ConfigError:
+def bad(why: str) -> ConfigError:
+    """Return the ConfigError for a value that is no ticket, or no valid one."""
     return ConfigError(f"ticket: the given value {why}", parameter="ticket")
 
 
@@ -215,61 +210,3 @@ class Issue:
             core.forget()
             core.notice_loss()
         return core.lease_lost()
-
-
-class BaseRedeem(lock.BaseLock[L, Client]):
-    """A lock that is acquired by redeeming a ticket: the part that the sync and the asyncio API share."""
-
-    _shared = False  # The holder of a ticket has the lock already, and must not queue with the waiters of this process.
-
-    @hides_client("redeem.__init__")
-    def __init__(
-        self,
-        client: Client,
-        ticket: str | bytes,
-        *,
-        prefix: str = "hf:",
-        key: str | bytes | None = None,
-        ttl: Seconds = 30.0,
-        renew: bool = True,
-        on_lost: Callable[[L], object] | None = None,
-        max_hold: Seconds | None = None,
-        progress_within: Seconds | None = None,
-        label: str | None = None,
-        **mistaken: Never,
-    ) -> None:
-        options.refuse_mistaken(mistaken, type(self).__name__)
-        self._told = told = read(ticket)
-        bound(told, prefix, key)
-        self._endpoint = resolve(client, self._face)
-        self._cluster = self._endpoint.cluster
-        spec = options.make_spec(
-            "ticket",
-            self._endpoint.timeout,
-            ttl=ttl,
-            renew=renew,
-            max_hold=max_hold,
-            progress_within=progress_within,
-            quarantine=told.guard or False,
-        )
-        try:
-            keys = (told.key, side_key(told.key, b"state"), side_key(told.key, b"queue"))
-        except ConfigError:
-            raise _bad("is damaged") from None
-        home = b"" if key is None else start(prefix)
-        self._set_up(spec._replace(name=told.name, keys=keys, replicas=told.replicas, home=home), None, on_lost, label)
-
-    async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
-        found = await ticket_operations.redeem(attempt, self._told.token, self._told.ends)
-        if isinstance(found, Void):
-            raise self._refused(found.why)
-        return found
-
-    def _refused(self, why: str) -> TicketRefused:
-        said = {
-            "used": "was redeemed before: a ticket can be redeemed once",
-            "expired": "expired before it was redeemed; the next waiter may hold the lock now",
-            "gone": "is void: the lock was broken or deleted, the server has lost its data, or this is another server",
-            "late": "was redeemed, but the lease had expired when the answer came; the lock was released",
-        }[why]
-        return TicketRefused(f"the ticket for lock {self.name!r} {said}", name=self.name, key=self.key, reason=why)

@@ -127,7 +127,7 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
         else:
             file.finish(ticket.reveal())
     except OSError as error:
-        from holdfast._api.sync_ticket import redeem
+        from holdfast._api.redeem import redeem
 
         output.say(f"acquire: the ticket cannot be written: {error.strerror}")
         try:

@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
         output.say(f"release: {args.ticket_file}: {getattr(error, 'strerror', None) or 'not a ticket'}")
         return output.EX_USAGE
     try:
-        from holdfast._api.sync_ticket import redeem
+        from holdfast._api.redeem import redeem
 
         lock = redeem(url, ticket, prefix=args.prefix)
         if lock.name != args.name:

@@ -1,0 +1,17 @@
+"""The event that a lease of asyncio has as ``lost``. Only programs that use asyncio import this module."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class LostEvent(asyncio.Event):
+    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
+
+    def __init__(self, expired: Callable[[], bool]) -> None:
+        super().__init__()
+        self._expired = expired
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._expired()
