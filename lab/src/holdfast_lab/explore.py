@@ -34,7 +34,7 @@ Settle = Callable[[Stepwise], None]
 """Function that ends a history whose workers have all finished: it lets the leases expire, and records leftover data."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Function that returns the violations in a history, in place of the rules of locks, if the history is about something else."""
+"""Function that returns the violations in a history. It takes the place of the rules of locks in scenarios without locks."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def explore(
     progress: Callable[[Report], None] | None = None,
     judge: Judge | None = None,
 ) -> Report:
-    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` violations were found.
+    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` of them have broken a rule.
 
     If ``broad`` is True, the search is breadth first: schedules that differ early are tried first.
     """

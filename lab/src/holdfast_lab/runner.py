@@ -177,7 +177,7 @@ OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
 """Rules that apply to a lock that one server grants in the order of its queue."""
 
 OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
-"""Rules that apply to a lock on one server that processes hand on among their workers."""
+"""Rules that apply to a lock on one server, if each process may hand the lock on among its workers."""
 
 
 class Swarm(NamedTuple):
@@ -217,7 +217,7 @@ SWARMS = {
 """The swarms (kinds of random histories), by name."""
 
 JUDGED_IN = 2000
-"""Number of histories of a swarm from which on every rule must have judged at least one case."""
+"""Number of histories of a swarm after which every rule must have judged at least one case."""
 
 
 def enough(of: str) -> Mapping[str, int]:
@@ -324,7 +324,7 @@ def run_seeds(
 ) -> RunnerTotals:
     """Simulate the seeds of a swarm from ``first`` on, and return their results.
 
-    The seeds are simulated in ``jobs`` processes (None: one per core). If one process is enough, it is this one. The run
+    The seeds are simulated in ``jobs`` processes (None: one per core). If one is enough, the calling process does it. The run
     ends after ``histories`` histories or ``seconds`` seconds, whichever comes first. ``progress`` is called with the
     results so far.
     """

@@ -154,8 +154,8 @@ def _load(follower: Worker, number: int) -> float:
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process. For each number from the pipe, report "ready", wait for the value or the lock, and report the
-    time of its arrival."""
+    """Run the waiting process. For each number from the pipe, report that it is ready, wait for the value of this number (-1:
+    for the lock), and report the time at which it got it."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:

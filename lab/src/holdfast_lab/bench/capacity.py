@@ -1,4 +1,4 @@
-"""Measure the capacity of one server: its memory per lock and per waiter, and its operations per second of one core.
+"""Measure the capacity of one server: its memory per lock and per waiter, and the operations that one core does per second.
 
 One bare connection sends requests in batches. The server itself counts the memory and the processor time that it uses. So
 the results depend neither on the speed of the client nor on other programs on the machine.
@@ -87,7 +87,7 @@ def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
 
 
 def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
-    """Return two numbers of bytes per held lock: the growth of the server's memory, and the size of the lock's keys (MEMORY
+    """Measure a held lock, in bytes. Return the growth of the server's memory per lock, and the size of a lock's keys (MEMORY
     USAGE)."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
     taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
@@ -98,8 +98,8 @@ def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
 
 
 def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
-    """Return two numbers of bytes per waiter in queues of ``line`` waiters: growth of memory, and size of keys (MEMORY
-    USAGE)."""
+    """Measure a waiter in a queue of ``line`` waiters, in bytes. Return the growth of the server's memory per waiter, and the
+    growth of the lock's keys per waiter (MEMORY USAGE)."""
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
     empty = _usage(server, locks[0])

@@ -71,7 +71,10 @@ def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None
 
 
 async def by_tasks(locks: Sequence[AnyAsyncLock], seconds: float, witness: Witness | None = None) -> float:
-    """Run one task per lock object for ``seconds`` seconds. Return the acquisitions per second of all tasks together."""
+    """Run one task per lock object for ``seconds`` seconds. Return the acquisitions per second of all tasks together.
+
+    Acquisitions that are still running at the end are not counted.
+    """
     end = _clock() + seconds
 
     async def run(lock: AnyAsyncLock) -> int:

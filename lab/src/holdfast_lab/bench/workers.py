@@ -1,5 +1,5 @@
-"""The other processes of a scenario. They are forked from a clean process, get orders through pipes, and always end with the
-scenario."""
+"""The worker processes of a scenario. They are forked from a clean process, get orders through pipes, and end with the
+scenario at the latest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Failed(NamedTuple):
 
 
 class Worker:
-    """A worker process of the benchmark, with this process's end of the pipe that controls it."""
+    """A worker process of the benchmark, as the main process sees it. ``pipe`` is the main process's end of their pipe."""
 
     def __init__(self, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
         self.pipe, theirs = _SPACE.Pipe()

@@ -1,1 +1,2 @@
-"""Further demonstrations of ``holdfast demo``. The table of all of them, and what they share, is in `holdfast.cli.demo`."""
+"""The demonstrations of ``holdfast demo``, except the tour. The table of all of them, and the code that they share, are in
+`holdfast.cli.demo`."""

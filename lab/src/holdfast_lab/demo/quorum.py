@@ -73,7 +73,8 @@ class Cast:
         self.fences: list[int] = []
         """Fences of all acquisitions in `work`, in order."""
         self.kept = f"{self.name}-kept"
-        """Name of a second lock. One process keeps it, so that late votes for the first lock cannot disturb the scene."""
+        """Name of the lock that one process keeps in scenes 3 and 4. The other scenes use another lock, because late votes for
+        that lock could disturb scenes 3 and 4."""
 
     def start(self, role: str, *arguments: str) -> Actor:
         actor = Actor(" ".join(self.urls), role, *arguments, module=members.__name__)

@@ -264,7 +264,7 @@ class Evidence:
             self.last = event.at
 
     def asked(self, hold: Hold) -> float:
-        """Return the time at which the lease of a hold was requested, by the attempt to which the server granted the lease."""
+        """Return the time at which the lease of a hold was requested. If the lease was handed on, its first holder did this."""
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:
@@ -397,7 +397,7 @@ class Evidence:
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
-        """Return whether messages were slow, and the server saw no subscription of this process when it granted this hold.
+        """Return True if slow messages may be why the server saw no subscription of this process when it granted this hold.
 
         When any message may be slow, a process needs several seconds to subscribe again: it notices the lost connection,
         its keeper (background thread) runs, and the subscription reaches the server.

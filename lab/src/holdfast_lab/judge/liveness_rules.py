@@ -76,7 +76,7 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
 
 
 def _outranked(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Return whether an earlier holder in the same process has a higher fence, and lost data of a server explains this.
+    """Return True if an earlier holder in the same process has a higher fence because the server lost its data.
 
     The server must have lost its fence counter, and its clock must have been set back. The process then takes the earlier
     lease for the later one.
@@ -270,7 +270,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     - A process hands a lock on among its workers for at most one second. While another process is known to wait, it does
       so at most ``limits.passes`` times and for at most ``limits.pass_time`` seconds.
 
-    That a client overtook a waiter is excused in these cases:
+    A client may overtake a waiter in these cases:
 
     - The waiter may have felt a fault while it waited. A fault of a single message is not enough.
     - The waiter may have lost a connection just before the client got the lock. The server skips a waiter without a
@@ -448,7 +448,7 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 
 
 def _came_from_queue(case: Evidence, scene: Scene, lease: str, since: float) -> bool:
-    """Return whether the server granted the lease, held since the time ``since``, to a position in its queue.
+    """Return whether the process acquired this lease, at the time ``since``, as a waiter in the server's queue.
 
     The process then knows without a message that other processes may wait. The result is False if the server freed the lease
     again before ``since``. In this case the process did not notice the grant in time, and acquired the lock by a later

@@ -147,7 +147,7 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """Return the number of arrivals that a latch still misses, if only some calls of ``count_down`` are counted.
+        """Return the number of arrivals that are still missing at a latch if only some calls of ``count_down`` are counted.
 
         A call is counted if it began at the index ``since`` of the history or later. By the index ``then``, it must also have
         begun (if ``kind`` is "count") or have ended (if ``kind`` is "counted").

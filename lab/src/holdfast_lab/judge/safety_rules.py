@@ -56,8 +56,8 @@ class Limits:
     """True if a client that does not wait (wait of 0) must get a lock that a process only keeps for reuse. Set only for
     histories with fast messages."""
     tickets: bool = False
-    """True if a holder may hand its lock over by a ticket. Handing over may report a loss although the server has done it, so
-    rule R15 then excuses such a report after a fault."""
+    """True if a holder may hand its lock over by a ticket. After a fault, this may report a loss although the lock was handed
+    over, and rule R15 excuses such a report."""
     quorum: int = 1
     """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING

@@ -325,7 +325,7 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
 
 
 def _after(period: float, tick: int) -> int:
-    """Return the first tick after the time ``tick``. Both are in microseconds. The code under test is not used."""
+    """Return the first tick after the time ``tick``. Both are in microseconds. This function uses no code under test."""
     step = round(period * 1e6)
     return (tick // step + 1) * step
 

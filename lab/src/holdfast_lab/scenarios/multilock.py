@@ -21,8 +21,8 @@ WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, loc
 
 @dataclass(frozen=True)
 class MultilockScenario(Scenario):
-    """A scenario of several locks. Each program is run by one worker, which passes the locks in the order given in
-    ``orders``."""
+    """A scenario of several locks. Each program is run by one worker, which names the locks to its MultiLock in the order given
+    in ``orders``."""
 
     orders: tuple[str, ...] = ()
     brisk: bool = True

@@ -133,7 +133,7 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """Delete all keys of a random server, as FLUSHALL does. Connections stay open, so clients do not notice the loss."""
+    """Delete all keys of a random server, as FLUSHALL does. Connections stay open, so no broken connection shows the loss."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()

@@ -33,7 +33,7 @@ def told_at_once(world: World, *despite: str) -> None:
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """Yield the members of all queues and lists of listeners that are left on the servers. With a single server, yield
+    """Yield each waiter and each listener that is left in a queue or list on the servers. With a single server, yield
     nothing."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():

@@ -654,7 +654,7 @@ class Moving(Theme):
     """A theme in which the Cluster slot of all locks is moved to another server again and again.
 
     During a move, leases are renewed and released by scripts that use a single key, and everything else is refused. The network
-    duplicates some of these requests. The copy arrives during the same move, because a real server would redirect it later.
+    duplicates some of these requests. Each copy arrives before the move ends. After that, a real server would redirect it.
     """
 
     name = "moving"

@@ -40,7 +40,7 @@ class RLock:
         return again
 
     async def release(self, lease: Lease) -> None:
-        """Release one acquisition. The last of these releases also releases the lock on the server."""
+        """Release one acquisition. If it is the last one, also release the lock on the server."""
         try:
             last = self._holdings.leave(MARK)
         except (LeaseLost, NotHeld):

@@ -156,7 +156,7 @@ class Service:
         self.state.end(active_run, status, "")
 
     async def _go_on(self) -> None:
-        """Let a run continue for a while after it was told to end. If it is told again, do nothing."""
+        """Let a run continue for `stubborn` seconds after it was told to end. Further orders to end are ignored."""
         until = self.process.clock() + self.stubborn
         while (left := until - self.process.clock()) > 0:
             try:

@@ -113,10 +113,8 @@ class Server:
         return self._since + (ms / 1000 - self._base) / self.rate
 
     def _tick(self) -> int:
-        """Return the server time of the next command, in microseconds. No two commands have the same time.
-
-        The time rises with each command, unless the clock was set back by a millisecond or more.
-        """
+        """Return the server time of the next command, in microseconds. It is later than that of the last command, unless the
+        clock was set back by a millisecond or more."""
         now = int(self.wall() * 1e6)
         if now <= self._last < now + 1000:
             now = self._last + 1

@@ -159,7 +159,7 @@ class World:
         self._planned.clear()
 
     def post(self, pipe: Pipe) -> None:
-        """Plan the arrival of the message that was put into a pipe last. It arrives after all messages sent before it."""
+        """Plan the arrival of the message that was put into a pipe last. It arrives after all earlier messages of the pipe."""
         due = self.now + self.weather.delay() + pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
@@ -263,7 +263,7 @@ class Process:
         self.far: dict[Server, float] = {}
         """Seconds by which each message between the process and a server takes longer, by server."""
         self.turned_away = False
-        """True while servers accept no new connection of the process. Its open connections go on."""
+        """True while servers accept no new connection of the process. Its open connections stay open."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead

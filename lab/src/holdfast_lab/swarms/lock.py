@@ -346,7 +346,7 @@ def judged(
     """Run a world until its workers have finished, judge its history by the rules of locks, and return the result.
 
     ``bounds`` are the time limits of the rules (None: those of `limits`). ``before_end`` is called before the leftover
-    data is recorded. The numbers of judged cases are added to ``coverage``.
+    data is recorded. The counts of events and verdicts are added to ``coverage``, unless it is None.
     """
     found: list[Violation] = []
     try:

@@ -189,7 +189,7 @@ class Play:
         self._arrive(7)
 
     def new_since(self, job: str) -> float | None:
-        """Return the server time, in microseconds, from which on the new definition of a job applies; infinity: never.
+        """Return the server time, in microseconds, at which the new definition of a job began to apply; infinity: never.
 
         Return None if the definition has changed more than once. A late copy of a request that registers the old definition
         may cause this.

@@ -85,7 +85,7 @@ class Profile:
     """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
 
     bound: float | None = None
-    """Seconds within which waiters learn that a load has ended, whatever happens to single messages; None: by the lease."""
+    """Seconds within which waiters learn that a load has ended, even if messages are lost; None: rule S4 computes the limit."""
 
     @property
     def kinds(self) -> set[str]:
@@ -294,8 +294,8 @@ class Case:
     def settled(self, found: Event) -> float:
         """Return the virtual time from which a newer write makes the version of this lookup void.
 
-        If the version was loaded, any newer write makes it void. If a client has put the version, only a newer write makes it
-        void that began after this client had stopped waiting. Of two writes at the same time, either may come last.
+        If the version was loaded, any newer write makes it void. If a client has put the version, a newer write makes it void
+        only if it began after this client had stopped waiting. Otherwise, either of the two writes may have come last.
         """
         land, put = self.lands.get(found.fence), self.voids.get(found.last)
         loaded = land is not None and land.last == found.last
@@ -355,7 +355,10 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """S2: yield clients that got the load lease, without an invalidation, while another client believed that it was loading."""
+    """S2: yield clients that got the load lease while another client believed that it was loading.
+
+    Excused: the key was invalidated, or the server lost its data, after the earlier of the two lookups had begun.
+    """
     for lookup, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:
@@ -370,7 +373,10 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """S3: yield clients that had to load a fresh value, without asking for an early reload, or lost a load without a fault."""
+    """S3: yield clients that had to load a value that was still fresh, and clients that lost a load without a fault.
+
+    A client that asked for an early reload may load a fresh value.
+    """
     for lookup, load in case.ends("load"):
         for landed in case.landed.values():
             sent = case.lands[landed.fence].at

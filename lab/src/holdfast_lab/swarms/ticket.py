@@ -25,7 +25,7 @@ from holdfast_lab.swarms.lock import ECHO, PROMPT, Profile, Round
 from holdfast_lab.swarms.result import Run
 
 SHARE = 0.6
-"""Share of the leases that a holder hands over by a ticket. It releases the others."""
+"""Share of the leases that holders hand over by tickets. They release the others."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
 """Kinds of faults that do not affect a client that redeems a ticket, because the client sends its request again."""

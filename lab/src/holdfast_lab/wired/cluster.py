@@ -33,8 +33,8 @@ FIRST_PORT = 1
 """Port of the server with index 0; the ports of the others follow."""
 
 _KEYED = {b"SET", b"GET", b"EXISTS", b"DEL", b"ECHO"}
-"""Commands whose first argument is a key. Unlike a real server, this one redirects ECHO by its text. So the rules can check
-that the reply to a redirected request belongs to that request."""
+"""Commands whose first argument is a key. Unlike a real server, this one treats the text of ECHO as a key, and redirects it. So
+the rules can check that the reply to a redirected request belongs to that request."""
 
 
 @dataclass(slots=True)

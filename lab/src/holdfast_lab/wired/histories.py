@@ -172,7 +172,7 @@ class _Threads:
         return self.driver.ask(command)
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does: by an operation only if it is not free."""
+        """Acquire the lock as the public API does: an operation runs only if the lock is not free."""
         grant = self.driver.acquire(attempt, wait) if attempt.is_direct else None
         return self.driver.run(operation()) if grant is None else grant
 
@@ -198,7 +198,7 @@ class _Tasks:
         self.sleep = asyncio.sleep
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does: by an operation only if it is not free."""
+        """Acquire the lock as the public API does: an operation runs only if the lock is not free."""
         driver, grant = self.driver, None
         try:
             asked = driver.begin(attempt, wait)
@@ -286,7 +286,7 @@ class _Voters:
 
 
 Face = _Threads | _ThreadOfVoters | _Tasks | _Voters
-"""The object that runs a worker's actions: by the sync or the asyncio driver, of one server or of several servers."""
+"""The object that runs a worker's actions with a driver: sync or asyncio, for one server or for several servers."""
 
 
 class History:
