@@ -1,6 +1,6 @@
 """Read and write control records: process records, job definitions and tickets, which are JSON texts.
 
-Any client with access to the keys can store arbitrary bytes in them, and each waiter and `holdfast ls` read them. So the size
+Any client with access to the keys can store arbitrary bytes there, which each waiter and `holdfast ls` then read. So the size
 of a record is checked on the server, before its bytes are sent (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is
 the only function that decodes the text. It raises Malformed for every text that is not a valid record.
 """

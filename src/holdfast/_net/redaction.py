@@ -1,5 +1,5 @@
-"""Redaction of errors: in functions that get a client, remove the traceback's frames whose local variables may contain a
-password."""
+"""Redaction of errors: remove the frames of functions that get a client from tracebacks, because the local variables of these
+frames may contain a password."""
 
 from __future__ import annotations
 

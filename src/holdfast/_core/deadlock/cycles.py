@@ -20,7 +20,7 @@ LONGEST = 50
 """Maximum number of waits in a deadlock; longer cycles are not found."""
 
 STEPS = 100_000
-"""Maximum number of steps in one search, each from a wait to the holder of its lock. Forged records could prolong it."""
+"""Maximum number of steps in one search, each from a wait to the holder of its lock. Forged records could prolong a search."""
 
 BETWEEN = 0.25
 """Seconds between the two checks of a cycle. In less time, a process removes a wait that has ended from its record."""

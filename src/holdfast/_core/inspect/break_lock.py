@@ -20,7 +20,7 @@ caller."""
 
 
 class TakenAway(NamedTuple):
-    """The reply that the lock was revoked from its holder, whose fence was ``fence``."""
+    """The reply that the lock was revoked from its holder. The holder's fences are below ``fence``, and later ones above it."""
 
     fence: int
     told: bool

@@ -33,6 +33,6 @@ def may_be_lock(value: bytes) -> bool:
 
 
 def is_lock(value: bytes, left_ms: int) -> bool:
-    """Return True if a key with this value looks like a lock. ``left_ms``: the reply to PTTL; negative: it does not expire."""
+    """Return True if a key with this value looks like a lock. ``left_ms``: the reply to PTTL; negative: no expiry or no key."""
     is_token = len(value) == _TOKEN and all(digit in b"0123456789abcdef" for digit in value)
     return left_ms >= 0 or (is_token and left_ms == _NO_EXPIRY)

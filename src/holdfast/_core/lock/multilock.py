@@ -296,5 +296,5 @@ async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
                 return [error for _ in parts]
             await Sleep(0.02 * failures)
         else:
-            # A repeated request finds a lock free if the first copy released it: then only the lease's expiry is decisive.
+            # A repeated request may find a lock that the first copy released: it was held if its lease has not expired.
             return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

@@ -89,7 +89,7 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
                     raise
                 await Sleep(0.02 * failures)
             else:
-                # A repeated request finds the lock no longer held if the first copy released it: `in_time` decides.
+                # A repeated request finds a lock that the first copy released, or that was lost before: `in_time` decides.
                 return first.value == 1 or (resent and in_time)
     except WireError:
         raise

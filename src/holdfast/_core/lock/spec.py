@@ -171,7 +171,7 @@ class Spec(_Spec):
     def renew_part(self) -> float:
         """Return the fraction of a lease after which it is renewed: between 7/24 and 1/3, depending on the key.
 
-        Leases that were acquired at the same time are thus renewed at different times.
+        Leases of different locks that were acquired at the same time are thus renewed at different times.
         """
         return (1 - int.from_bytes(self.keys[0][-8:], "big") % 61 / 488) / 3
 

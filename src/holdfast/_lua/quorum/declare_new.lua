@@ -11,7 +11,7 @@
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_marker
 local marker, longest, servers, what = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3]
-if what == '?' and redis.call('HGET', marker, 'run') ~= run_id() then return {NEW_SERVER} end  -- and write nothing
+if what == '?' and redis.call('HGET', marker, 'run') ~= run_id() then return {NEW_SERVER} end  -- only looks: writes nothing
 if what == '1' or what == '+' then redis.call('DEL', marker) end
 local run, refusal = quarantine(marker, longest, servers, now_us())
 if not refusal then return {0} end
