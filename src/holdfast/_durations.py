@@ -34,5 +34,5 @@ def as_number(value: Any) -> Any:
     if isinstance(value, str):
         seconds = parsed(value)
         return value if seconds is None else seconds
-    total = getattr(type(value), "total_seconds", None)  # of the type: the class timedelta itself is no duration
+    total = getattr(type(value), "total_seconds", None)  # looked up on the type: the class timedelta itself is no duration
     return value if total is None else total(value)

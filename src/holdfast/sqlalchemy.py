@@ -145,7 +145,7 @@ class _OfSession(_Of):
 
     def before_commit(self, session: Session) -> None:
         if self.leases:
-            session.flush()  # flushed before the check, because it takes time
+            session.flush()  # before the check, because a flush may take longer than the lease lasts
             self.check()
 
     def after_commit(self, session: Session) -> None:

@@ -27,7 +27,8 @@ class Lease(leases.BaseLease):
         return event
 
     async def renew(self, ttl: Seconds | None = None) -> None:
-        """Set the lease to expire ``ttl`` seconds from now (default: its last length); the remaining time is not added.
+        """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
+        sooner. The remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """

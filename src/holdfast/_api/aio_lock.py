@@ -202,7 +202,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
 
     def _driver(self) -> Runner:
         driver = self._home
-        loop = self._running_loop()  # None without one: `kept` raises
+        loop = self._running_loop()  # None if no loop runs
         if driver is None or driver.loop is not loop or not driver.process.here or loop not in driver.process.drivers:
             self._may_move(driver, loop)
             driver = self._home = self._new_driver()

@@ -24,7 +24,8 @@ class _OwnedCore(BaseOwnedCore, LeaseCore):
 
 
 class RLock(Reentrant[LockLease, AsyncClient], Lock):
-    """A `Lock` that its owner can acquire again, for functions that call each other. The owner releases it as often.
+    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as it
+    has acquired it.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
     the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release

@@ -25,8 +25,8 @@ T = TypeVar("T")
 def resolves_client(function: F) -> F:
     """Decorate a coroutine function: its argument ``client`` is replaced by the server (endpoint) that the client belongs to.
 
-    Otherwise the URL, which may contain a password, would stay in the frame, and error reporters send the variables of each
-    frame.
+    Otherwise the URL of the client, which may contain a password, would stay in the frame, and error reporters send the
+    variables of each frame.
     """
 
     @functools.wraps(function)

@@ -30,7 +30,8 @@ ANSWER_WITHIN = 1.0
 
 
 class Named:
-    """An object that processes share under a name, on one server. It cannot be pickled; create it from its client and name."""
+    """An object that processes share under a name, on one server. It cannot be pickled: in another process, create it again
+    with the same name."""
 
     _caller: BaseCaller
     _caller_type: type[BaseCaller]
@@ -197,7 +198,8 @@ class CountDownLatch(BaseLatch):
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: name of the latch, 1 to 512 bytes.
         count: number of things to be done, at least 1. All users of the latch must pass the same number.
-        keep: seconds after its last use, such as a wait, for which the server keeps the latch. After that, nothing is counted.
+        keep: seconds after its last use, such as a wait, for which the server keeps the latch. After that, it starts again with
+            nothing counted.
         prefix: start of all keys on the server.
 
     Raises:
@@ -250,7 +252,8 @@ class AioCountDownLatch(BaseLatch):
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: name of the latch, 1 to 512 bytes.
         count: number of things to be done, at least 1. All users of the latch must pass the same number.
-        keep: seconds after its last use, such as a wait, for which the server keeps the latch. After that, nothing is counted.
+        keep: seconds after its last use, such as a wait, for which the server keeps the latch. After that, it starts again with
+            nothing counted.
         prefix: start of all keys on the server.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A step of the sync API has done its work when it returns. So a flow of the sync API never suspends, and `complete` runs it to
 its end. In asyncio, the caller awaits the flow, which suspends at its steps. A public class has only
-signatures and docstrings. Its base has the flows, and `InThreads` or `InTasks` the steps of its API.
+signatures and docstrings. Its base class has the flows, and `InThreads` or `InTasks` has the steps of its API.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class InTasks(Steps):
     def _owner() -> int:
         try:
             return id(InTasks._this_task())
-        except RuntimeError:  # A coroutine is dropped.
+        except RuntimeError:  # No loop runs: a coroutine is being dropped.
             return 0
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Hints for words of other libraries, which name the right option or method, and for ``with`` in place of ``async with``.
+"""Hints that name the right option or method for a word of another library, and for ``with`` in place of ``async with``.
 
 Users arrive from redis-py, python-redis-lock, redlock-py, pottery, Redisson, `threading` and Django's caches. An error that
 names the right word is the documentation that they read first. The tables are looked up only when a word is unknown.

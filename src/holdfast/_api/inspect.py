@@ -20,7 +20,7 @@ class Party:
     """A process that holds a lock or waits for it. Host and pid are None until it has written its record to the server."""
 
     process: str
-    """Public id of the process, new at each start; empty for a client of another library, which is unknown."""
+    """Public id of the process, new at each start; empty for a client of another library."""
     host: str | None
     pid: int | None
     label: str | None

@@ -148,7 +148,7 @@ class BaseInspector(Steps, Generic[Client]):
         return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key))
 
     async def _parts(self) -> list[Endpoint]:
-        """Return the servers that each have a part of the keys: for a Cluster, all primaries."""
+        """Return the servers to search for keys: all primaries of a Cluster, otherwise the servers that were passed."""
         try:
             await self._callers[0].driver(b"")  # For a Cluster, this looks up the servers of its slots.
         except WireError as error:

@@ -285,7 +285,7 @@ class LeaseCore(UserLease, Owner):
         except WireError as error:
             raise server_error(held_lease.spec, error) from cause(error)
         finally:
-            held_lease.may_extend(self.process.clock(), ttl)  # the last of several requests counts
+            held_lease.may_extend(self.process.clock(), ttl)  # from now: a retry may have been sent later
         if not self.note_renewal(kept, made, sent, ttl, numbered=numbered):
             raise self.lease_lost()
 
@@ -352,7 +352,7 @@ class LeaseCore(UserLease, Owner):
             if not held_lease.lost:
                 raise server_error(held_lease.spec, error) from cause(error)
         finally:
-            self.forget()  # After the round trip, because others wait for its outcome.
+            self.forget()  # After the round trip, because waiters wait for the release.
             if local_queue is not None:
                 local_queue.on_released(attempt)
         if held_lease.lost:
@@ -511,7 +511,7 @@ C = TypeVar("C", bound=Owned)
 
 
 class Entered(Generic[C]):
-    """The leases of open ``with`` statements, by thread or task, because several of these may share one lock object."""
+    """The leases of open ``with`` statements, by thread or task, because several threads or tasks may share one lock object."""
 
     __slots__ = ("_cores",)
 

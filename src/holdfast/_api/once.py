@@ -490,8 +490,8 @@ class Function(Protocol[P, T_co]):
 
 
 class Once(InThreads, BaseOnce, Generic[Skipped_co]):
-    """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
-    without decorating."""
+    """A decorator that runs a function once for each key, as `once` returns it. Its methods `run` and `forget` need no
+    decorated function."""
 
     def __call__(self, function: Callable[P, T]) -> Function[P, T | Skipped_co]:
         """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""
@@ -640,8 +640,8 @@ class AioFunction(Protocol[P, T_co]):
 
 @of_asyncio
 class AioOnce(InTasks, BaseOnce, Generic[Skipped_co]):
-    """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
-    without decorating."""
+    """A decorator that runs a function once for each key, as `once` returns it. Its methods `run` and `forget` need no
+    decorated function."""
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> AioFunction[P, T | Skipped_co]:
         """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""

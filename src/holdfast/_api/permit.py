@@ -32,7 +32,7 @@ class HeldPermits:
     """The leases held by a semaphore object or one side of a read-write lock, and the thread or task that acquired each."""
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()  # Reentrant, because a signal handler may release too; the list is right at each line.
+        self._mutex = threading.RLock()  # Reentrant: a signal handler may release, too. The list is consistent after each line.
         self._cores: list[Any] = []
         """The leases that were acquired and not removed yet, oldest first; some may have been released meanwhile."""
 

@@ -113,7 +113,8 @@ def redeem(
         client: as for `Lock`; it must be for the server that has the lock.
         ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
         prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
-        key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key of its name.
+        key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key that holdfast
+            makes from the lock's name.
         ttl: length of the lease in seconds; renewed while the lock is held.
         renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: as for `Lock`.
@@ -122,8 +123,8 @@ def redeem(
         label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than that of its name;
-            nothing was sent to the server.
+        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than ``key``, or than the
+            key made from the lock's name; nothing was sent to the server.
         TicketRefused: when the ticket is redeemed: it was redeemed before or has expired, or the lock was broken meanwhile.
     """
     return RedeemedLock(
@@ -174,7 +175,8 @@ def aio_redeem(
         client: as for `Lock`; it must be for the server that has the lock.
         ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
         prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
-        key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key of its name.
+        key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key that holdfast
+            makes from the lock's name.
         ttl: length of the lease in seconds; renewed while the lock is held.
         renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: as for `Lock`.
@@ -183,8 +185,8 @@ def aio_redeem(
         label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than that of its name;
-            nothing was sent to the server.
+        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than ``key``, or than the
+            key made from the lock's name; nothing was sent to the server.
         TicketRefused: when the ticket is redeemed: it was redeemed before or has expired, or the lock was broken meanwhile.
     """
     return AioRedeemedLock(

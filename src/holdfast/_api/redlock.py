@@ -280,7 +280,7 @@ class BaseQuorumCore(lease.LeaseCore):
         lost = quorum_lease.lost
         quorum_lease.end()
         try:
-            if not await acquire.release(self.attempt, quorum_lease):  # Even if it is lost: some servers may have it still.
+            if not await acquire.release(self.attempt, quorum_lease):  # Even if it is lost: some servers may still have it.
                 quorum_lease.lost = lost or "a majority of its servers no longer had it at its release"
         except TooFew as error:
             if not lost:

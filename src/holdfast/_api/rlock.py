@@ -79,11 +79,11 @@ class Holdings(dict[Mark, Holding]):
         return holding
 
     def leave(self, mark: Mark) -> Holding | None:
-        """Reduce the number of acquisitions by one. If none is left, return the holding, whose lease the caller must release;
-        otherwise return None.
+        """Reduce the number of acquisitions by one and return None. For the last acquisition, return the holding instead: the
+        caller must release its lease.
 
-        Raises KeyError if there is no holding, LeaseLost if the lease was lost before. At the end of a ``with``, raises NotHeld
-        if the lease was released through the `Lease` object.
+        Raises KeyError if there is no holding. For all acquisitions but the last, raises LeaseLost if the lease was lost, and
+        NotHeld if it was released through the `Lease` object.
         """
         holding = self[mark]
         if holding.count == 1:
@@ -237,7 +237,7 @@ class Reentrant(BaseLock[L, Client]):
         self._mark: Mark = " ".join((self._face, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
 
     def _fitting(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options that apply to one server, or to several. Raises ConfigError for the others."""
+        """Return the options that fit the servers, which are one or several. Raises ConfigError if another option is set."""
         for name, default in (ONE_SERVER if self._several else SEVERAL).items():
             if options.pop(name) != default:
                 only = "one server" if self._several else "several servers"

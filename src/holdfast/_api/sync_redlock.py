@@ -57,7 +57,7 @@ def declare_new(
     answer_within: Seconds = 2.0,
     prefix: str = "hf:",
 ) -> dict[str, str]:
-    """Declare that servers are new and hold no locks, so they may vote or grant locks at once. Return the outcome for each.
+    """Declare that servers are new and hold no locks, so that they vote or grant locks at once. Return the outcome for each.
 
     Call this once for new servers, never from a program that uses them: a server that has lost its data looks new too. Raises
     ConfigError if an option is out of range or the servers cannot be used together.
@@ -65,7 +65,8 @@ def declare_new(
     Args:
         servers: the servers of a `Redlock`; or one client or URL, whose server then grants locks with ``quarantine=`` at once.
         max_ttl: longest lease in seconds: the ``max_ttl=`` of the `Redlock`, or the ``quarantine=`` of the locks.
-        force: replace a longest lease or a list of servers that was declared before.
+        force: declare every server, even one that may have lost locks, or was declared with another longest lease or list of
+            servers.
         answer_within: seconds to wait for the answer of each server.
         prefix: the prefix of the locks; servers are declared for each prefix.
     """

@@ -145,7 +145,8 @@ def bad(why: str) -> ConfigError:
 
 
 class Issue:
-    """The change of a lease into a ticket. Once it has begun, the lease is over, unless no request was sent."""
+    """The change of a lease into a ticket. Once this has begun, the lease is over. It goes on only if no request for the ticket
+    was sent."""
 
     def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
         self._core = core

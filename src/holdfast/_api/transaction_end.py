@@ -23,7 +23,7 @@ def enter(lock: Any, holding: Holding) -> Any:
     """Acquire the lock as ``with`` does and return the lease, which is released when the transaction ends."""
     _check(lock, "__enter__", "holdfast.Lock")
     leases = holding.leases
-    leases.append(lock.__enter__())  # One line, because after it, the end of the transaction releases the lock.
+    leases.append(lock.__enter__())  # Acquire and record in one line: then the transaction releases it.
     member_of(lock).detach(core_of(leases[-1]))
     return leases[-1]
 
@@ -153,7 +153,8 @@ async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committe
 
 
 def explain(error: Exception, lease: Any, committed: bool) -> None:
-    """Report a failed release as a warning, because an exception would suggest that the transaction has not ended."""
+    """Report a failed release as a warning, because an exception would suggest that the transaction has not ended. Report
+    nothing if the lease was released already, or lost without a commit. Raise unexpected errors."""
     if isinstance(error, LeaseLost):
         if committed:
             warnings.warn(

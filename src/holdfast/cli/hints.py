@@ -59,7 +59,7 @@ OPTIONS = {
     "acl": {"--version": "--server-version"},
     "bench": {"--json-file": "--output", "--out": "--output"},
 }
-"""The equivalents, by subcommand, of options of other programs (flock, timeout, redis-cli, kubectl)."""
+"""For each subcommand, maps options of other programs (flock, timeout, redis-cli, kubectl) to the options that do the same."""
 
 SUBCOMMANDS = {
     "lock": "run or acquire",
@@ -92,7 +92,7 @@ SUBCOMMANDS = {
     "version": "--version",
     "benchmark": "bench",
 }
-"""The subcommand that does the same as a word of another program."""
+"""Maps words of other programs to the subcommand that does the same."""
 
 
 def for_option(option: str, subcommand: str, known: Iterable[str]) -> str:

@@ -221,8 +221,8 @@ class Supervisor:
         self.kill_at = self.doom = math.inf
         """Monotonic times, in seconds, by which the guardian process must have sent SIGKILL to the command.
 
-        ``kill_at`` is shortly before the end of the lease. ``doom`` is the grace time after a SIGTERM that the supervisor has
-        requested. Infinity: no such time.
+        ``kill_at`` is shortly before the end of the lease. ``doom`` is the end of the grace time after a SIGTERM that the
+        supervisor has requested. Infinity: no such time.
         """
         self.overdue_at = math.inf
 
@@ -437,7 +437,7 @@ class Supervisor:
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
-        """Kill the command and its descendants, because the guardian process is dead. If this process were killed then, nothing
+        """Kill the command and its descendants, because the guardian process is dead. If this process were killed now, nothing
         would end the command."""
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:

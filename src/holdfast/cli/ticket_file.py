@@ -18,7 +18,8 @@ _OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]{1,9})|/proc/self/fd/([0-9]{
 
 
 class TicketFile:
-    """A regular file for the ticket: a new file in the same directory, which replaces it when the lock is held."""
+    """A regular file for the ticket. The ticket is written to a new file in the same directory, which replaces this file when
+    the lock is held."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -52,7 +52,7 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """Return the features in ``given``, one text such as "gpu" or several texts, as a set.
+    """Return the features in ``given`` as a set. ``given``: one text, such as "gpu", or several texts.
 
     Raises ConfigError, which names ``parameter``, if a feature is not text.
     """

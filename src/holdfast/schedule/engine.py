@@ -185,7 +185,7 @@ class Engine:
 
 
 def _told(what: object) -> str:
-    """Return the result or the exception of a job as text for the history, also if its ``__str__`` raises an exception."""
+    """Return the result or the exception of a job as text for the history, even if its ``__str__`` raises an exception."""
     try:
         text = str(what)[:TEXT]
     except Exception as error:  # noqa: BLE001 - the __str__ of a user's class

@@ -432,7 +432,7 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
     def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
 
-        A second SIGTERM or SIGINT ends the runs at once.
+        A second SIGTERM or SIGINT cancels the runs at once.
         """
         left = seconds(finish_within, "finish_within", 0.0)
         self.start()
@@ -537,7 +537,7 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     async def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
 
-        A second SIGTERM or SIGINT ends the runs at once.
+        A second SIGTERM or SIGINT cancels the runs at once.
         """
         import asyncio  # Imported late: programs of threads need no asyncio.
 

@@ -26,8 +26,8 @@ class Stopping:
         return signal.SIGTERM, signal.SIGINT, hangup
 
     def heard(self, number: int, _frame: object = None) -> None:
-        """Handle a signal: stop the schedule, giving its runs ``wait`` seconds to end; if it is stopping already, end its runs
-        at once."""
+        """Handle a signal: stop the schedule, and give its runs ``wait`` seconds to end. If the schedule is stopping already,
+        cancel its runs at once."""
         if not self._begun:
             self._begun = True
             self._stop(self._wait)

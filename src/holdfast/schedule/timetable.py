@@ -139,8 +139,8 @@ class Cron(Timetable):
 
     When the zone's clock is changed, ticks (scheduled times) follow the rules of Debian's cron. A job with fixed hours and
     minutes runs once: if the clock skips its time, the job runs right after the change; if the clock shows its time twice, the
-    job runs the first time. A job whose hour or minute field begins with ``*`` does not run during a skipped hour, and runs in
-    both passes of a repeated hour.
+    job runs only at the first of the two. A job whose hour or minute field begins with ``*`` does not run during a skipped
+    hour, and runs in both passes of a repeated hour.
     """
 
     expression: str

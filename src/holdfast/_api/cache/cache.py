@@ -255,7 +255,8 @@ class BaseCache(Steps, Generic[Client]):
         return await self._load_unstored(entry, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
-        """Return the value if the reply shows that it is fresh and readable; else UNSET, and the caller looks closer."""
+        """Return the value if the reply shows that it is fresh and readable. Otherwise return UNSET: the caller then runs the
+        script."""
         record = None if read is None else flight.fresh(read)
         if record is not None:
             try:
@@ -484,7 +485,8 @@ class Cache(InThreads, BaseCache[SyncClient]):
 
     Args:
         client: as for `Lock`.
-        name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
+        name: name of the cache. Caches of the same name share their values. In a Cluster, all values of a cache are on one
+            shard.
         ttl: seconds for which a value is fresh.
         stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
         loading fails.
@@ -492,9 +494,9 @@ class Cache(InThreads, BaseCache[SyncClient]):
             only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
         busy: what happens after ``wait``: "raise" raises LockTimeout, "load" calls the loader without storing its value.
-        beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
-            choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
-            Prevention", VLDB 2015).
+        beta: how eagerly one caller loads a new value before the ``ttl`` of the old one has passed, so that nobody has to wait.
+            1 is a good choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic
+            Cache Stampede Prevention", VLDB 2015).
         errors: types of exceptions that are stored like values, for ``error_ttl`` seconds, and raised for all callers.
         error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
         load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller
@@ -614,7 +616,8 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
 
     Args:
         client: as for `Lock`.
-        name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
+        name: name of the cache. Caches of the same name share their values. In a Cluster, all values of a cache are on one
+            shard.
         ttl: seconds for which a value is fresh.
         stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
         loading fails.
@@ -622,9 +625,9 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
             only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
         busy: what happens after ``wait``: "raise" raises LockTimeout, "load" calls the loader without storing its value.
-        beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
-            choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
-            Prevention", VLDB 2015).
+        beta: how eagerly one caller loads a new value before the ``ttl`` of the old one has passed, so that nobody has to wait.
+            1 is a good choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic
+            Cache Stampede Prevention", VLDB 2015).
         errors: types of exceptions that are stored like values, for ``error_ttl`` seconds, and raised for all callers.
         error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
         load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller

@@ -46,7 +46,7 @@ class CacheStatistics:
     timeouts: int
     """Number of calls whose ``wait`` passed before the load of another caller ended."""
     load_errors: int
-    """Number of loads in which the loader raised an exception, apart from loads whose value is not stored."""
+    """Number of loads in which the loader raised an exception. Loads whose value would not be stored do not count."""
     refused_writes: int
     """Number of loaded values that were not stored: the key was invalidated meanwhile, the lease was lost, the value was too
     large, or the server did not store it."""

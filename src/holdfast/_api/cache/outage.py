@@ -1,4 +1,5 @@
-"""The behaviour of a cache while its server is unreachable: it asks only once a second, so that few calls wait in vain."""
+"""The behaviour of a cache while its server is unreachable: the cache asks it only once a second, so that few calls wait in
+vain."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Away(Exception):
 
 
 class Outage:
-    """Whether a cache's server is unreachable. ``down``: "load" goes on without the server, "raise" raises ServerError."""
+    """The state of a cache's server: reachable or not. ``down``: "load" goes on without the server, "raise" raises
+    ServerError."""
 
     def __init__(self, what: str, down: str) -> None:
         if down not in {"load", "raise"}:

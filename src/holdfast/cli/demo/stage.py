@@ -86,7 +86,7 @@ class Actor:
 
 
 class Stage:
-    """The server of a demo, with the processes and keys of the demo; the end of ``with`` kills and deletes them."""
+    """The server, the processes and the keys of a demo. The end of ``with`` kills the processes and deletes the keys."""
 
     name: str
     client: redis.Redis
