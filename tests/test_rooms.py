@@ -22,13 +22,14 @@ ROOMS = {
     "_durations": "",
     "_lazy": "",
     "_log": "",
+    "_usage": "",
     "_lua": "",
     # Decides: pure.
     "_core": "_lua errors",
     # Servers and guardians of this machine.
     "_local": "errors",
     # Bytes.
-    "_net": "_clock _core _local _log _lua errors",
+    "_net": "_clock _core _local _log _lua _usage errors",
     # Acts: one per process.
     "_runtime": "_clock _core _log _net errors",
     # Rooms of the objects that users hold.
@@ -36,8 +37,8 @@ ROOMS = {
     "_api": "_clock _core _durations _local _log _lua _net _runtime codecs errors",
     "fencing": "_api _core _durations _lua _net errors",
     "doctor": "_api _core _durations _lua _net errors",
-    "schedule": "_api _core _durations _local _log _net _runtime errors",
-    "_connection": "_api _core _durations _lazy _local _net _runtime errors schedule",
+    "schedule": "_api _core _durations _local _log _net _runtime _usage errors",
+    "_connection": "_api _core _durations _lazy _local _net _runtime _usage errors schedule",
     "aio": "_api _connection _lazy _runtime errors schedule",
     "legacy": "_api _clock _core _durations _lazy _log _net _runtime errors",
     "django": "_api errors",

@@ -24,6 +24,7 @@ from holdfast._net.clients import AsyncClient, Servers, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, resolve
 from holdfast._runtime.process import current
+from holdfast._usage import replace_usage, usage_of
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -135,7 +136,11 @@ class Method(Generic[P, T]):
         busy = signature.parameters["busy"].default if "busy" in signature.parameters else "wait"
 
         def method(connection: BaseConnection, *args: Any, **options: Any) -> Any:
-            return target(connection._client, *args, **connection._filled(options, defaults, busy))  # noqa: SLF001 - our method
+            try:
+                return target(connection._client, *args, **connection._filled(options, defaults, busy))  # noqa: SLF001 - our method
+            except TypeError as error:
+                replace_usage(error, usage_of(target, target.__name__), usage_of(target, method.__name__, 1))
+                raise error.with_traceback(None)  # noqa: B904 (it is the same error)
 
         method.__name__, method.__qualname__ = self._called.partition(".")[2], self._called
         method.__doc__ = "\n\n".join(filter(None, [self.__doc__, inspect.getdoc(target)]))

@@ -163,6 +163,51 @@ def test_a_decorator_without_its_template_names_it() -> None:
             decorator(CLIENT)
 
 
+# Arguments that do not fit
+
+
+CALLS: list[tuple[Callable[[], object], str, str]] = [
+    (lambda: NOWHERE.Lock("x"), "missing .* 'name'", "Lock(client, name, ttl=...)"),
+    (NOWHERE.Lock, "missing .* 'client' and 'name'", "Lock(client, name, ttl=...)"),
+    (lambda: NOWHERE.Lock("x", client=CLIENT), "multiple values for .* 'client'", "Lock(client, name, ttl=...)"),
+    (lambda: NOWHERE.Lock(CLIENT, "x", 30), "takes 3 positional", "Lock(client, name, ttl=...)"),
+    (lambda: NOWHERE.aio.Lock("x"), "missing .* 'name'", "Lock(client, name, ttl=...)"),
+    (lambda: NOWHERE.Redlock([URL]), "missing .* 'name'", "Redlock(servers, name, ttl=...)"),
+    (lambda: NOWHERE.MultiLock(URL, "a", "b"), "takes from 2 to 3", 'MultiLock(client, ["a", "b"])'),
+    (lambda: NOWHERE.Barrier(URL, "x"), "missing .* 'parties'", "Barrier(client, name, parties, ttl=...)"),
+    (lambda: NOWHERE.CountDownLatch(URL, "x"), "missing .* 'count'", "CountDownLatch(client, name, count, keep=...)"),
+    (lambda: NOWHERE.once(URL, "x"), "missing .* 'keep'", "once(client, template, keep=...)"),
+    (lambda: NOWHERE.aio.once(URL, "x"), "missing .* 'keep'", "once(client, template, keep=...)"),
+    (lambda: NOWHERE.fencing.accept("k", 7), "missing .* 'fence'", "accept(client, key, fence, keep=...)"),
+    (lambda: NOWHERE.Schedule(URL, "x").every(minutes=5), "missing .* 'seconds'", '@schedule.every("5m")'),
+    (lambda: NOWHERE.aio.Schedule(URL, "x").every(minutes=5), "missing .* 'seconds'", '@schedule.every("5m")'),
+    (lambda: NOWHERE.Schedule(URL, "x").cron(hour=3), "missing .* 'expression'", '@schedule.cron("0 3 * * *")'),
+    (lambda: NOWHERE.connect(URL).lock(), "missing .* 'name'", "lock(name, ttl=...)"),
+    (lambda: NOWHERE.connect(URL).lock(CLIENT, "x"), "takes 3 positional", "lock(name, ttl=...)"),
+    (lambda: NOWHERE.connect(URL).once("x"), "missing .* 'keep'", "once(template, keep=...)"),
+]
+
+
+@pytest.mark.parametrize(("call", "what", "usage"), CALLS, ids=lambda value: value if isinstance(value, str) else "")
+def test_arguments_that_do_not_fit(call: Callable[[], object], what: str, usage: str) -> None:
+    with pytest.raises(TypeError, match=what) as caught:
+        call()
+    assert str(caught.value).endswith(f"; write {usage}")
+    assert "Base" not in str(caught.value)
+    is_one_line(caught.value)
+
+
+def test_an_error_inside_a_function_stays_as_it_is() -> None:
+    class Name(str):
+        __slots__ = ()
+
+        def encode(self, *_: object) -> bytes:
+            raise TypeError("of the user")
+
+    with pytest.raises(TypeError, match=r"^of the user$"):
+        holdfast.Lock(URL, Name("x"))
+
+
 # `with` and `async with`
 
 

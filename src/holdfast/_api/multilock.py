@@ -237,7 +237,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
     _on_lost: Callable[..., object] | None
     _set_up: Callable[..., None]
 
-    @hides_client("MultiLock.__init__")
+    @hides_client("MultiLock.__init__", 'MultiLock(client, ["a", "b"])')
     def __init__(
         self,
         client: Client | Iterable[lock_base.BaseLock[Any, Client]] | None,

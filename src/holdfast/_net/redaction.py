@@ -1,5 +1,5 @@
 """Redaction of errors: remove the frames of functions that get a client from tracebacks, because the local variables of these
-frames may contain a password."""
+frames may contain a password. If the arguments do not fit such a function, the error shows a right call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from holdfast._usage import explain, usage_of
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def hides_client(name: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
+def hides_client(name: str = "", usage: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a function that gets a client: its frames are removed from the tracebacks of errors.
 
     Error reporters send the local variables of each frame, and those of this function may contain a password.
 
     ``name``: name of the function in Python's own errors about wrong arguments; if empty, its present name.
+    ``usage``: a right call, for these errors; if empty, one that is derived from the parameters.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -27,6 +30,7 @@ def hides_client(name: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
             try:
                 return function(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 (it is raised again)
+                explain(error, usage or (lambda: usage_of(function, function.__qualname__.removesuffix(".__init__"))))
                 earlier = error.__context__
                 while earlier is not None:
                     earlier.__traceback__, earlier = None, earlier.__context__

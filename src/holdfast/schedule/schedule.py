@@ -25,6 +25,7 @@ from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
+from holdfast._usage import shows_usage
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import checked, fit_for, parse, write
 from holdfast.schedule.engine import PATIENCE, log
@@ -206,6 +207,7 @@ class BaseSchedule(Steps, Generic[Client]):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a schedule cannot be pickled: create another one, with the same name, in the other process")
 
+    @shows_usage('@schedule.cron("0 3 * * *")')
     def cron(
         self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: Seconds = 0.0, **options: Any
     ) -> Callable[[F], F]:
@@ -223,6 +225,7 @@ class BaseSchedule(Steps, Generic[Client]):
 
         return declare
 
+    @shows_usage('@schedule.every("5m")')
     def every(self, seconds: Seconds, *, name: str | None = None, jitter: Seconds = 0.0, **options: Any) -> Callable[[F], F]:
         """Decorator: run the function at each multiple of ``seconds`` since 1970, by the server's clock. See `cron`."""
         refuse_bare(seconds, '@schedule.every("5m")', "seconds")
