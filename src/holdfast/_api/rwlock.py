@@ -61,7 +61,7 @@ class Side(PermitsLock[L, Client]):
         if self._writes and (reads or writes) is not None:
             raise RuntimeError(
                 f"{self._what} {self.name!r} is held for reading by this thread or task: a reader cannot become a writer, "
-                "since two readers that tried would wait for each other forever; release it first"
+                "because two readers that tried would wait for each other forever; release it first"
             )
         if reads is not None:
             raise RuntimeError(

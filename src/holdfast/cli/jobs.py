@@ -100,7 +100,7 @@ def _show(facts: list[dict[str, Any]], table: tuple[tuple[str, ...], list[tuple[
     elif rows:
         tables.show([head, *rows])
     else:
-        print(output.clean(f"there are no {'runs of it' if args.action else 'jobs'} in schedule {args.schedule!r}"))
+        print(output.clean(f"there are no {'runs of the job' if args.action else 'jobs'} in schedule {args.schedule!r}"))
 
 
 def _facts(job: JobStatus) -> dict[str, Any]:

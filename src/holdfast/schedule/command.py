@@ -116,7 +116,7 @@ _REMARKS = {
         "the command left more daemons behind ({}); they were sent TERM and are not listed",
     ),
     "refused": (
-        "{} was not signalled, since it is another user's",
+        "{} was not signalled, because it belongs to another user",
         "more processes ({}) were not signalled; they are not listed",
     ),
     "stuck": (
