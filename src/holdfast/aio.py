@@ -1,4 +1,4 @@
-"""Locks for asyncio, with the same names and the same behaviour as those of `holdfast`."""
+"""The locks, caches, schedules and other classes of `holdfast` for asyncio, under the same names."""
 
 from __future__ import annotations
 

@@ -115,7 +115,8 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
             await core.go_on_releasing(done is None)
 
     async def locked(self) -> bool:
-        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
+        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock: if an acquisition would have to wait.
+        Asks the server; raises ServerError if it cannot be reached."""
         return await self._ask(self._is_locked)
 
     async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -108,7 +108,8 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease, AsyncClient], aio_lock.Base
         return super().lease
 
     async def locked(self) -> bool:
-        """Return True if anybody holds one of the locks, by asking the servers. Raises ServerError if one cannot be reached."""
+        """Return True if ``locked`` of one of the locks is True. Asks the servers; raises ServerError if one cannot be
+        reached."""
         for member in self._members:
             if await member.lock.locked():  # type: ignore[attr-defined]
                 return True

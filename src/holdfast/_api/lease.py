@@ -347,7 +347,7 @@ class LeaseCore(UserLease, Owner):
                         held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight, attempt
                     )
                 if not known:
-                    held_lease.lost = held_lease.lost or "it was somebody else's, or nobody's, when it was given back"
+                    held_lease.lost = held_lease.lost or "another client held the lock, or nobody, when it was released"
         except WireError as error:
             if not held_lease.lost:
                 raise server_error(held_lease.spec, error) from cause(error)

@@ -10,8 +10,8 @@ class LockStatistics:
     """Counts and times of one lock object since its creation. Times are in seconds.
 
     Other objects of the same name, and other processes, have their own counts. ``acquisitions``, ``losses``, ``held`` and the
-    times of holding are exact, because only the holder changes them. Waiters change the other counts without a mutex, so these
-    counts may be slightly too low if many threads stop waiting at the same moment. The values are read one after the other.
+    times of holding are exact. Waiters change the other counts without a mutex, so those may be slightly too low if many
+    threads stop waiting at the same moment. The values are read one after the other.
     """
 
     acquisitions: int

@@ -145,7 +145,8 @@ class Election(election.BaseElection[Term, SyncClient]):
         leader.
 
         Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
-        out. Raises ServerError if the server cannot be reached for more than 30 seconds.
+        out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
+        longer.
         """
         watch = LeaderWatch()
         while True:

@@ -111,7 +111,8 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
             raise
 
     def locked(self) -> bool:
-        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
+        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock: if an acquisition would have to wait.
+        Asks the server; raises ServerError if it cannot be reached."""
         return self._ask(self._is_locked)
 
     def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -113,7 +113,8 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[M
         return super().lease
 
     def locked(self) -> bool:
-        """Return True if anybody holds one of the locks, by asking the servers. Raises ServerError if one cannot be reached."""
+        """Return True if ``locked`` of one of the locks is True. Asks the servers; raises ServerError if one cannot be
+        reached."""
         return any(member.lock.locked() for member in self._members)  # type: ignore[attr-defined]
 
     def __enter__(self) -> MultiLease:

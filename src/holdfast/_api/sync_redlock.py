@@ -22,8 +22,8 @@ class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[
     algorithm, redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data,
     for example by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once,
     by `holdfast.declare_new` or ``holdfast nodes init``. The process that has waited longest gets the lock, as far as the
-    servers agree. Options and methods are those of `Lock`, except for ``linger``, ``replicas``, ``quarantine`` and
-    ``deadlock``.
+    servers agree. Options and methods are those of `Lock`, except for the method ``ticket`` and the options ``linger``,
+    ``replicas``, ``quarantine`` and ``deadlock``.
 
     Args:
         servers: three, five or another odd number of clients or URLs; or a dictionary of them with names as keys, if clients

@@ -232,7 +232,7 @@ class BaseTransaction(Steps, Generic[Client]):
     def _claim(self, who: object) -> None:
         """Start this transaction, which is possible only once. ``who`` is the calling thread or task.
 
-        This is not part of `_begin`: an operation may begin in one task and end in another.
+        The operation `_begin` does not do this, because an operation may begin in one task and end in another.
         """
         if self._state != "new":
             raise RuntimeError(f"{self!r} is in use, or was used before: create a new one for each use")
@@ -244,8 +244,8 @@ class BaseTransaction(Steps, Generic[Client]):
         mine = frozenset((self._who, self._home or self._client, raw(key)) for key in keys) - self._mine
         if mine & _watched.get():
             raise ConfigError(
-                f"transaction on {self._names}: the calling code is inside another one that watches the same key, and "
-                "would make it fail each time; put both into one transaction",
+                f"transaction on {self._names}: the calling code is inside another transaction that watches the same "
+                "key, so the outer one would fail each time; put both into one transaction",
                 parameter="keys",
             )
         self._mine |= mine
