@@ -1,4 +1,4 @@
--- Release the simplest lock (redis.io, "Distributed Locks with Redis"): part of the floor of the benchmarks.
+-- Release the simplest lock (redis.io, "Distributed Locks with Redis"), which is a lower bound in the benchmarks.
 -- KEYS     lock
 -- ARGV     token
 -- RETURNS  1 deleted | 0 the lock has another token, or is free

@@ -162,10 +162,10 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
-    """Return the number of acquisitions that were overtaken by another one.
+    """Return the number of acquisitions that were overtaken.
 
-    An acquisition was overtaken if another one has a lower fence, although it was requested more than ``slack`` seconds
-    later. Fences show the order in which the server grants the lock.
+    Acquisition A was overtaken by B if B has the lower fence, but was requested more than ``slack`` seconds after A. Fences
+    show the order in which the server grants the lock.
     """
     found = 0
     latest_ask = float("-inf")  # of the acquisitions with a lower fence than this one

@@ -88,7 +88,7 @@ class Leader:
         return woken - start
 
     def watch(self, name: str, plan: Plan) -> float:
-        """Return the number of requests per second that the server gets about the lock while the other process waits for it."""
+        """Return the number of requests per second that the server gets about the lock while the follower waits for it."""
         self._await_follower(name)
         time.sleep(min(1.2, plan.watch))  # let the follower join the queue and open its inbox
         with Wiretap(self._url) as tap:

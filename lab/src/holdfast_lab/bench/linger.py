@@ -67,8 +67,8 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
-    """Acquire the lock in a loop. Return the monotonic times, in seconds, at which the other process asked for it and
-    acquired it."""
+    """Acquire the lock in a loop, until the process ``other`` has acquired it. Return the monotonic times, in seconds, at which
+    ``other`` asked for the lock and acquired it."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))
     while not answer.done():
@@ -80,8 +80,8 @@ async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float,
 
 
 def _ask(pipe: Connection, url: str) -> None:
-    """Run the other process. For each number of seconds from the pipe, sleep that long, acquire the lock, and report both
-    times."""
+    """Run the process that asks for the lock. For each number of seconds from the pipe, sleep that long, acquire the lock, and
+    report the times of asking and acquiring."""
     lock = holdfast.Lock(url, f"{PREFIX}asked", ttl=TTL)
     lock.acquire()
     lock.release()

@@ -192,7 +192,7 @@ def one_forgets(cast: Cast) -> Facts:
 
 
 def judge_one_forgets(facts: Facts) -> list[Check]:
-    """Return the checks of scene 3: the emptied server votes again in time, and no lock was lost meanwhile."""
+    """Return the checks of scene 3: the server that lost its data votes again in time. Until then, no lock was lost."""
     itself = facts["voted"] and facts["quiet"] >= MAX_TTL
     return [
         Check(f"it votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
@@ -238,7 +238,8 @@ def majority_forgets(cast: Cast) -> Facts:
 
 
 def judge_majority_forgets(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: a plain SET NX lock is granted twice; the Redlock only after the first lease has ended."""
+    """Return the checks of scene 4: a plain SET NX lock is granted twice. The Redlock is granted again only after the first
+    lease has ended."""
     first, second = facts["fences"]
     twice = all(len(servers) >= MAJORITY for servers in facts["plain"])
     return [

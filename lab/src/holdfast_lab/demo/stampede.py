@@ -217,7 +217,8 @@ def killed(cast: Cast) -> Facts:
 
 
 def judge_killed(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: when the killed caller's lease ends, another queries the database; all get the price."""
+    """Return the checks of scene 4: when the killed caller's lease ends, one more caller queries the database, and all callers
+    get the price."""
     return [
         Check("exactly one more query", facts["queries"] == 2),
         Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),

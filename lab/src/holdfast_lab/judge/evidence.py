@@ -314,9 +314,9 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock of one of two acquisitions early, and grant it to the other.
+        """Return whether a fault made a server free the lock of one of two acquisitions early, and grant it to the other one.
 
-        If the history has no grant by a server for the other acquisition, a fault between the two acquisitions is enough.
+        If the history does not have the server's grant to the later one, a fault between the two acquisitions is enough.
         """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
@@ -331,8 +331,7 @@ class Evidence:
         return any(self._taken_away(earlier.lease, server, by, kinds) for server, by in given.items())
 
     def _taken_away(self, lease: str, server: str, by: float, kinds: Collection[str]) -> bool:
-        """Return whether a fault of these kinds made this server free the lease before the end of the lease and before the
-        time ``by``.
+        """Return whether, by the time ``by``, a fault of these kinds made this server free the lease before its end.
 
         A server that lost its data grants nothing for a while, and measures this time by its clock. If the clock was set in
         this time, the server may grant too early. So a loss of data then counts even if ``kinds`` does not contain it.

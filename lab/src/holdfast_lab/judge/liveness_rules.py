@@ -373,8 +373,8 @@ def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Itera
 
 
 def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: a waiter gave up its position in the server's queue, although another waiter of its process could
-    inherit it."""
+    """Yield violations: a waiter gave up its position in the server's queue, although another waiter of its process could have
+    inherited it."""
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
@@ -404,7 +404,7 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """Return the last time at which the waiter ``owner`` lost another lock during its attempt; infinity if it lost none.
+    """Return the last time, during its attempt, at which the waiter ``owner`` lost a lock that it held; infinity: it lost none.
 
     A client that acquires several locks together gives up all of them when it loses one.
     """
@@ -543,7 +543,7 @@ def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterat
     """Yield violations: a client was refused a lock as busy, although no worker held the lock and a process only kept its
     lease.
 
-    Excused: a fault that the client, or the process that kept the lease, may have felt meanwhile.
+    Excused: a fault that the client, or the process that kept the lease, may have felt in this time.
     """
     idle = [
         (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)

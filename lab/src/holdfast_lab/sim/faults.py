@@ -140,7 +140,7 @@ def flush(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:
-    """Suspend a random server for ``lasts`` seconds. After that, it carries out the requests that have arrived meanwhile."""
+    """Suspend a random server for ``lasts`` seconds. After that, it carries out the requests that arrived in this time."""
     server = rng.choice(world.servers)
     if not server.hung and server.reachable:
         _told(world, "slow: server stopped", server.name, lasts, server.wake)

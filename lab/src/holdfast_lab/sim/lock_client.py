@@ -268,7 +268,7 @@ class Lock:
             pass
 
     async def release(self, lease: Lease) -> None:
-        """Release the lock. If the worker is cancelled meanwhile, clean up as the end of a ``with`` statement does."""
+        """Release the lock. If the worker is cancelled during this, clean up as the end of a ``with`` statement does."""
         with self.worker.operation():
             await self._release(lease)
 

@@ -1,4 +1,4 @@
-"""An RLock in the simulation: production's `Holdings` (which count acquisitions) around a simulated lock."""
+"""An RLock in the simulation: a simulated lock, whose repeated acquisitions are counted by production's `Holdings`."""
 
 from __future__ import annotations
 

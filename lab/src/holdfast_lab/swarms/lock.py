@@ -37,7 +37,7 @@ SET_BACK = 10.0
 """Maximum number of seconds by which the server's clock is set back in a history. Keys may live this much longer."""
 
 ODD = 1.5
-"""Factor by which some workers' leases are longer than the leases of the other workers of a history."""
+"""Factor by which the leases of the workers in `Profile.odd` are longer than `Profile.ttl`."""
 
 GUARDED = 0.5
 """Share of the histories whose locks have ``quarantine=``. Only histories in which the server may lose data are counted."""

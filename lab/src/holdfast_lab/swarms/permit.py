@@ -106,7 +106,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def _counts(world: World) -> Counter[str]:
-    """Return the number of acquisitions beside other holders, downgrades, changes of the limit, and refused acquisitions."""
+    """Return four counts: acquisitions while other clients held permits, downgrades, changes of the limit, and refused
+    acquisitions."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

@@ -44,7 +44,7 @@ OLD, NEW = b"{}", b'{"on_crash": "opposite"}'
 
 
 def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, Options]]:
-    """Return the jobs with the opposite ``on_crash=`` option: a run whose process dies is started again, or is left."""
+    """Return the jobs with the opposite option ``on_crash=``. It says whether a run whose process died is started again."""
     other: dict[str, Literal["leave", "again"]] = {"leave": "again", "again": "leave"}
     return {name: (when, replace(options, on_crash=other[options.on_crash])) for name, (when, options) in jobs.items()}
 

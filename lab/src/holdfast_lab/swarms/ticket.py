@@ -77,8 +77,8 @@ class TicketMail:
         """Hold the lock for ``hold`` seconds, and write to the protected store. Then hand the lock over by a ticket, or
         release it.
 
-        ``left`` is the number of times that the lock may still be handed over. If ``twice`` is True, release the lease
-        once more at the end, and during the change into a ticket.
+        ``left`` is the number of times that the lock may still be handed over. If ``twice`` is True, the lease is released once
+        more at the end, and by another worker while it is turned into a ticket.
         """
         mine: Lease | None = lease
         try:

@@ -138,7 +138,7 @@ class Nodes:
         self._world.after(self._rng.random(), partial(self._begin, slot))
 
     def _tell(self, view: dict[int, int], slot: int) -> None:
-        """Let a server know the present owner of a slot."""
+        """Tell a server which server owns a slot now. ``view`` is what the first server knows of all slots."""
         view[slot] = self._owners[slot]
 
     def _pause(self) -> float:

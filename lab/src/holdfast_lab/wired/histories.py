@@ -246,8 +246,8 @@ class _ThreadOfVoters:
         return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        """Ask the servers in turn. After all faults, the first question to each server may only find that a connection
-        ended."""
+        """Ask one of the servers; they take turns. After all faults have ended, the first question to a server may still fail,
+        because its connection has ended."""
         return next(self._turns).ask(command)
 
     async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:

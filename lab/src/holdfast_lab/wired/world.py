@@ -142,7 +142,7 @@ class Callers:
             raise self._errors[0]
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block the calling thread until ``over()`` returns True, for at most ``seconds``. Other threads run meanwhile.
+        """Block the calling thread until ``over()`` returns True, for at most ``seconds``. In this time, other threads run.
 
         Return False on a timeout. Raises Stuck if all threads wait forever.
         """
