@@ -220,6 +220,11 @@ class Tracer:
                 raise KeyboardInterrupt
         return self
 
+    def forget(self) -> None:
+        """Let go of the frames: each one keeps all that its variables name, and is itself kept by an operation that goes on."""
+        self._entered.clear()
+        self._new = None
+
     def _no_choice(self, frame: FrameType, file: str) -> bool:
         new, self._new = self._new, None
         if (frame is new and frame.f_code.co_name == "__exit__") or leaves_a_handler(frame):
@@ -246,6 +251,7 @@ def at_every_line(action: Callable[[], object], check: Callable[[str], None], st
             pass
         finally:
             sys.settrace(before)
+            tracer.forget()
         check(tracer.where)
         if not tracer.where:
             return lines

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -152,16 +155,25 @@ def _inode(fd: str) -> str:
     return str(Path("/proc/self/fd", fd).readlink())
 
 
+def _called(holder: object) -> str:
+    if isinstance(holder, FrameType):
+        return f"frame {holder.f_code.co_qualname}:{holder.f_lineno}"
+    return type(holder).__qualname__
+
+
 def held_by(sockets: set[str]) -> str:
-    """Return the objects to which these are connected, and through which they are still referred to."""
-    lines = []
+    """Return the objects to which these are connected, and through which they are still referred to; and what each thread does,
+    as a frame that runs is nobody's referrer."""
+    lines = [f"handled: {sys.exception()!r}"]
+    lines += ["".join(["a thread:\n", *traceback.format_stack(frame)]) for frame in sys._current_frames().values()]
     for thing in gc.get_objects():
         if isinstance(thing, socket.socket) and thing.fileno() >= 0 and _inode(str(thing.fileno())) in sockets:
             lines.append(repr(thing))
             holders: list[object] = [thing]
-            for _ in range(4):
-                holders = [one for one in gc.get_referrers(*holders) if one is not holders and not isinstance(one, FrameType)]
-                lines.append(f"  of {sorted({type(one).__qualname__ for one in holders})}")
+            mine = inspect.currentframe()
+            for _ in range(6):
+                holders = [one for one in gc.get_referrers(*holders) if one is not holders and one is not mine]
+                lines.append(f"  of {sorted({_called(one) for one in holders})}")
     return "\n".join(lines)
 
 

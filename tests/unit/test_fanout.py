@@ -50,6 +50,40 @@ def test_what_is_in_use_while_the_pool_is_cleared_is_closed_after_its_use() -> N
     assert fanouts._idle == []
 
 
+@pytest.mark.parametrize("interrupted", ["take", "poll", "owed"])
+def test_what_is_interrupted_is_closed_at_once(interrupted: str) -> None:
+    """And not by the garbage collector, which warns of sockets that nobody has closed."""
+    process: Any = SimpleNamespace(running_keeper=None)
+    fanouts, closed = FanoutPool((Endpoint(),), process), list[str]()
+
+    class Interrupted:
+        def step(self, name: str) -> bool:
+            if name == interrupted:
+                raise KeyboardInterrupt
+            return True
+
+        def take(self, _wait: float) -> bool:
+            return self.step("take")
+
+        def poll(self, _poll: object) -> None:
+            self.step("poll")
+
+        @property
+        def owed(self) -> bool:
+            return self.step("owed")
+
+        def close(self) -> None:
+            closed.append(interrupted)
+
+    used: Any = Interrupted()
+    fanouts._idle.append(used)
+    poll: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        fanouts.poll(poll)
+    assert closed == [interrupted]
+    assert fanouts._idle == []
+
+
 @pytest.mark.parametrize(("owed_for", "is_asked"), [(0.5, True), (1.5, False)])
 def test_a_server_that_owes_an_answer_for_longer_than_a_poll_is_not_asked(owed_for: float, is_asked: bool) -> None:
     fanout, asked = Fanout((Endpoint(),), lambda _give_back: None), list[object]()

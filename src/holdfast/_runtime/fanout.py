@@ -268,13 +268,13 @@ class FanoutPool:
         fanout = self._taken(idle)
         try:
             fanout.poll(poll)
+            owed = fanout.owed
         except BaseException:
             fanout.close()
             raise
         if idle is not self._idle:  # `clear` was called meanwhile
             fanout.close()
             return
-        owed = fanout.owed
         idle.append(fanout)
         if owed:
             self._look_later()
@@ -285,8 +285,12 @@ class FanoutPool:
                 fanout = idle.pop()
             except IndexError:
                 break
-            if fanout.take(TURN_S):
-                return fanout
+            try:
+                if fanout.take(TURN_S):
+                    return fanout
+            except BaseException:  # a signal handler may raise while this thread waits
+                fanout.close()
+                raise
             idle.insert(0, fanout)
         fanout = Fanout(self._endpoints, self._send_until_answered, self._process.system)
         self._open.add(fanout)
