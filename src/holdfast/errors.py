@@ -12,7 +12,7 @@ HoldfastError
 ├── NoCandidate (also LookupError)    no candidate of that name is campaigning; the leader continues to lead
 ├── TicketRefused                     a ticket that is no longer valid: used, expired, or its lock was revoked
 ├── QuorumError                       too few servers agreed; ``nodes`` has the answer of each server
-├── TransactionConflict               another client changed a watched key first: no command of the transaction was executed
+├── TransactionConflict               a watched key was changed, or the connection lost, before EXEC: no command was executed
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or it refused the command; ``code`` is its error code
 ├── ConfigError (also ValueError)     an invalid argument, refused before anything was sent
@@ -160,8 +160,8 @@ class QuorumError(HoldfastError):
 
 
 class TransactionConflict(HoldfastError):
-    """Before EXEC, another client changed a key that the transaction watches. No command of the transaction was
-    executed."""
+    """Before EXEC, another client changed a key that the transaction watches, or the connection that watches the keys was lost.
+    No command of the transaction was executed."""
 
     keys: tuple[str, ...]
     """Keys that the transaction watched."""

@@ -77,8 +77,9 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease, AsyncClient], aio_lock.Base
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
-    cycle. If all locks are free and on one server, this costs one round trip. A busy lock is waited for in its queue. If time
-    runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace an asyncio.Lock.
+    cycle. If all locks are free and on one server (in a Cluster: in one slot), this costs one round trip. Semaphores, sides of
+    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. A busy lock is waited for in its queue.
+    If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace an asyncio.Lock.
 
     If a lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 

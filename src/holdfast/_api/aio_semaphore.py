@@ -61,10 +61,10 @@ class Semaphore(permit.BaseSemaphore[Lease, AsyncClient], aio_lock.BaseAioLock[L
     async def release(self, n: int = 1) -> None:
         """Release ``n`` acquisitions of this object; any thread or task may do it.
 
-        The caller's own acquisitions are released before those of others, newest first. An acquisition whose ``with`` has not
-        ended is released last. Raises NotHeld (a RuntimeError and ValueError) if this object holds fewer than ``n``
-        acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the server cannot be reached: the
-        permits are then free when the leases expire.
+        The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
+        Acquisitions whose ``with`` has not ended are released last. Raises NotHeld (a RuntimeError and ValueError) if this
+        object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
+        server cannot be reached: the permits are then free when the leases expire.
         """
         if n < 1:
             raise ValueError("n must be one or more")

@@ -84,8 +84,9 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[M
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
-    cycle. If all locks are free and on one server, this costs one round trip. A busy lock is waited for in its queue. If time
-    runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace a threading.Lock.
+    cycle. If all locks are free and on one server (in a Cluster: in one slot), this costs one round trip. Semaphores, sides of
+    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. A busy lock is waited for in its queue.
+    If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace a threading.Lock.
 
     Args:
         client: a client or URL, for the locks given by name; may be left out if all are lock objects.

@@ -441,7 +441,8 @@ class BaseTransaction(Steps, Generic[Client]):
     # The outcome
 
     def _lost(self, error: Exception) -> Exception:
-        """Return the error to raise for a failed read: a TransactionConflict if the connection, and so its WATCH, was lost."""
+        """Return the error to raise for a failed read: a TransactionConflict if the read failed because WATCH has no effect any
+        more."""
         moving = is_moving(error, self._slot)
         if not moving and not kinds(error) & {*LOST, "WatchError", "Reconnected"}:
             return error
@@ -504,7 +505,7 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
     Each ``with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can be used
-    once. `run` makes as many tries as needed.
+    once. `run` makes several tries if necessary.
     """
 
     if not TYPE_CHECKING:
@@ -540,14 +541,14 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Send EXEC. If the block raised, send UNWATCH instead.
 
-        Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
-        ServerError if the outcome is unknown.
+        Raises TransactionConflict if another client has changed a watched key, or if the connection was lost before EXEC.
+        Raises CommandFailed if commands failed inside EXEC, ServerError if the outcome is unknown.
         """
         complete(self._exit(failed=kind is not None))
 
     def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: Seconds | None = None) -> T:
-        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict with another
-        client.
+        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each TransactionConflict of this
+        transaction.
 
         Args:
             function: called once for each try, so its other effects may happen several times.
@@ -603,7 +604,7 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
     Each ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can
-    be used once. `run` makes as many tries as needed.
+    be used once. `run` makes several tries if necessary.
     """
 
     if not TYPE_CHECKING:
@@ -637,16 +638,16 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     ) -> None:
         """Send EXEC. If the block raised, send UNWATCH instead.
 
-        Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
-        ServerError if the outcome is unknown.
+        Raises TransactionConflict if another client has changed a watched key, or if the connection was lost before EXEC.
+        Raises CommandFailed if commands failed inside EXEC, ServerError if the outcome is unknown.
         """
         await self._exit(failed=kind is not None)
 
     async def run(
         self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: Seconds | None = None
     ) -> T:
-        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict with another
-        client.
+        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each TransactionConflict of this
+        transaction.
 
         Args:
             function: a coroutine function, called once for each try, so its other effects may happen several times.

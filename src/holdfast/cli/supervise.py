@@ -176,7 +176,8 @@ class Result:
 
 
 class Supervisor:
-    """The supervisor of one command under one lease: it forwards signals, and ends the command when the lease is lost."""
+    """The supervisor of one command under one lease: it forwards signals, and does what ``--on-lost`` says when the lease is
+    lost."""
 
     guard: Guard
     lease: Lease
@@ -372,8 +373,7 @@ class Supervisor:
             self.error(why)
 
     def _look_at_lease(self) -> None:
-        """If the lease was renewed, send the guardian process its new end; if the lease is lost, have the guardian end the
-        command."""
+        """If the lease was renewed, send the guardian process its new end. If the lease is lost, do what ``--on-lost`` says."""
         if self.result.lost:
             return
         now = program.clock()  # read before remaining(), so that a delay in between makes the deadline early, not late
@@ -437,8 +437,8 @@ class Supervisor:
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
-        """Kill the command and its descendants, because the guardian process is dead. If this process were killed now, nothing
-        would end the command."""
+        """Kill the command and its descendants, because the guardian process is dead or does not answer. If this process were
+        killed now, nothing would end the command."""
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:

@@ -65,8 +65,8 @@ def examine(
     """Check whether a server is fit for locks, or whether several servers are fit for locks that a majority of them grants.
 
     ``client``: a client, a URL, or a list of these, one for each server. For a Cluster, all primaries are checked. ``ttl``: the
-    shortest lease in use, in seconds. ``replicas``, ``prefix``: the values that the locks will have for these options. Blocks
-    for some tenths of a second. Raises ConfigError if an argument is invalid.
+    shortest lease in use, in seconds. ``replicas``, ``prefix``: the values that the locks will have for these options. Usually
+    blocks for some tenths of a second. Raises ConfigError if an argument is invalid.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
     replicas = options.whole_number(replicas, "replicas")

@@ -36,7 +36,8 @@ _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) 
 
 
 class JobFailed(HoldfastError):
-    """A job's command ended with an exit code other than 0, or could not be started. The message has the last printed lines."""
+    """A job's command ended with an exit code other than 0, or could not be started. The message has the exit code and the last
+    printed lines, or the reason why the command did not start."""
 
 
 class Command:
@@ -84,8 +85,8 @@ class Command:
     def __call__(self, run: Run) -> str:
         """Run the command until it ends, and return the last lines that it printed.
 
-        Raises JobFailed if the exit code is not 0, LeaseLost if the lease was lost, and `Cancelled` if the run was
-        cancelled.
+        Raises JobFailed if the exit code is not 0 or the command cannot be started, LeaseLost if the lease was lost, and
+        `Cancelled` if the run was cancelled.
         """
         environment = {
             **parent.scrubbed(os.environ, self.pass_url),

@@ -240,7 +240,8 @@ class BaseSchedule(Steps, Generic[Client]):
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
         """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started.
 
-        Raises ConfigError for a timetable whose method ``after(t)`` returns a time that is not later than ``t``.
+        Raises ConfigError if an option is invalid, if a job of this name was declared before, or if the method ``after(t)`` of
+        the timetable returns a time that is not later than ``t``.
         """
         named = _named(function) if name is None else name
         if not callable(function):
@@ -433,7 +434,8 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, finish_within: Seconds = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
+        """Serve the jobs until `stop` or, in the main thread, SIGTERM, SIGINT or SIGHUP. Then stop as `stop` does with
+        ``finish_within``.
 
         A second SIGTERM or SIGINT cancels the runs at once.
         """
@@ -462,8 +464,8 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
     def stop(self, finish_within: Seconds = 10.0) -> None:
         """Start no more runs, and wait until the runs that this process has begun have ended.
 
-        Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
-        lease until it ends.
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this waits five more seconds for them.
+        A run that goes on nevertheless keeps its lease until it ends.
         """
         complete(self._stop(finish_within))
 
@@ -538,7 +540,8 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     _service_type = AioService
 
     async def run(self, finish_within: Seconds = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
+        """Serve the jobs until `stop` or, in the main thread, SIGTERM, SIGINT or SIGHUP. Then stop as `stop` does with
+        ``finish_within``.
 
         A second SIGTERM or SIGINT cancels the runs at once.
         """
@@ -570,8 +573,8 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     async def stop(self, finish_within: Seconds = 10.0) -> None:
         """Start no more runs, and wait until the runs that this process has begun have ended.
 
-        Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
-        lease until it ends.
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this waits five more seconds for them.
+        A run that goes on nevertheless keeps its lease until it ends.
         """
         await self._stop(finish_within)
 
