@@ -494,6 +494,26 @@ def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name
     assert not three.clients[0].exists(lock.key)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_held_locks_after_a_restart_of_all_servers(new_server: NewServer, face: Face, name: str, kept: bool) -> None:
+    """With append-only files they go on; in both cases nothing is granted meanwhile."""
+    with contextlib.closing(Group([new_server(appendonly=kept) for _ in range(3)])) as group:
+        lock = face.lock(group.urls, name)
+        lease = face.enter(lock)
+        for server in group.servers:
+            server.kill()
+        for server in group.servers:
+            server.restart()
+        with pytest.raises(QuorumError, match="does not vote for another"):
+            face.enter(face.lock(group.urls, f"{name}-other", wait=0))
+        if kept:
+            face.call(lease.verify)
+            face.leave(lock)
+        else:
+            with pytest.raises(LeaseLost):
+                face.call(lease.verify)
+
+
 # Threads, processes, loops, interrupts
 
 

@@ -150,9 +150,14 @@ def test_what_bites_is_found(changes: dict[str, Any], terms: Terms, level: str, 
 
 
 def test_what_is_only_wrong_for_one_server_is_fine_for_several() -> None:
-    """They bear that one forgets."""
-    forgetful = replace(HEALTHY, **info(aof_enabled="0", uptime_in_seconds="7"), ahead=1.0)
-    assert {finding.level for finding in judge(forgetful, Terms(redlock=True))} == {"ok"}
+    """They bear that one restarts, with its data or without."""
+    for kept, level in (("1", "ok"), ("0", "note")):
+        restarted = replace(HEALTHY, **info(aof_enabled=kept, uptime_in_seconds="7"), **config(appendfsync="no"), ahead=1.0)
+        findings = judge(restarted, Terms(redlock=True))
+        assert {finding.level for finding in findings if finding.topic != "persistence"} == {"ok"}
+        (found,) = (finding for finding in findings if finding.topic == "persistence")
+        assert found.level == level
+        assert ("held locks are lost" in found.why) == (kept == "0")
 
 
 def several(*changes: dict[str, Any]) -> list[Facts]:

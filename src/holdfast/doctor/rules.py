@@ -163,7 +163,12 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
             "it refuses writes (MISCONF), and so every lock", "see its log: most often the disk is full",
         )  # fmt: skip
     if terms.redlock:
-        yield Finding("ok", "persistence", "does not matter: a restarted server does not vote for a while")
+        # A server that has restarted does not vote until all leases from before have ended. So two clients never hold one lock.
+        if info.get("aof_enabled") == "1":
+            yield Finding("ok", "persistence", "append-only file: held locks outlive a restart of all servers")
+        else:
+            why = "if a majority of the servers restarts, held locks are lost; none of them is granted twice"
+            yield Finding("note", "persistence", "no append-only file", why, "appendonly yes")
         return
     fences = f"or {_without_memory(facts)}"
     if info.get("aof_enabled") != "1":
