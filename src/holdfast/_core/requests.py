@@ -37,8 +37,7 @@ class Request(Struct, Generic[R]):
 class Instant(Request[R]):
     """A request that a driver carries out at once, without waiting.
 
-    A driver for asyncio does not suspend the task for it. It also carries out the request for an operation whose caller has
-    gone.
+    A driver for asyncio does not suspend the task for it, and carries it out even for an operation whose caller has gone.
     """
 
     __slots__ = ()
@@ -124,7 +123,7 @@ class Gone(NamedTuple):
 class TooFew(Exception):
     """Raised if too few of the servers can vote. ``nodes``: reply or error of each server, by its name.
 
-    ``silent``: True if the servers that did not reply might have made up the majority.
+    ``silent``: True if the servers that voted, together with those that did not reply in time, are a majority.
     """
 
     def __init__(self, nodes: dict[str, str], *, silent: bool = False) -> None:

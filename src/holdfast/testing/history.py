@@ -1,7 +1,7 @@
 """Histories: lists of events, of one simulation or of live processes, and the files of JSON lines that store them.
 
-The simulator and the `Recorder` write histories. The checkers judge a history by rules, and `timeline` draws it. The lists
-below name the kinds of events, and the fields of `Event` that a kind uses in its own way.
+The simulator and the `Recorder` write histories. `holdfast_lab.checkers` judges a history by rules, and `holdfast_lab.timeline`
+draws it. The lists below name the kinds of events, and the fields of `Event` that a kind uses in its own way.
 
 A client records, about a lock:
 

@@ -1,4 +1,4 @@
-"""Record what live processes do with their locks, so that `checkers` can judge it.
+"""Record what live processes do with their locks, so that `holdfast_lab.checkers` can judge it.
 
 Each process writes a file of its own. A `Register`, which stands for the resource that the lock protects, writes another
 file. ``python -m holdfast_lab check FILE...`` judges all files together. All times are those of the machine's

@@ -23,7 +23,7 @@ STEPS = 100_000
 """Maximum number of steps in one search, each from a wait to the holder of its lock. Forged records could prolong a search."""
 
 BETWEEN = 0.25
-"""Seconds between the two checks of a cycle. In less time, a process removes a wait that has ended from its record."""
+"""Seconds between the two checks of a cycle. A process needs less time to remove a wait that has ended from its record."""
 
 ANSWER_WITHIN = 2.0
 
@@ -164,7 +164,7 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait of a deadlock that is to be ended: the last one to begin, among the waits that may be ended (``yields``).
+    """Return the wait to end in order to break a deadlock: among the waits that may be ended (``yields``), the last to begin.
 
     Return None if no wait may be ended.
     """
@@ -277,7 +277,7 @@ async def still(cycle: Chain) -> bool:
 async def around(first: Link) -> Chain | None:
     """Return the cycle of waits that contains the wait ``first``; None if there is none.
 
-    The search goes from each lock to the process that holds it, and from there to the lock that this process waits for.
+    The search goes from each lock to the thread or task that holds it, and from there to the lock that it waits for itself.
     """
     path: Chain = (first,)
     while len(path) < LONGEST:

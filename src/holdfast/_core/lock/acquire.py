@@ -299,7 +299,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
                 # Not queued yet: the server stores nothing of this attempt, unless an earlier copy of the request arrives.
                 attempt.may_be_on_server = attempt.maybe_in_flight
         if at_once and busy.lingers and not attempt.hasty:
-            # The lock may only linger: its holder then releases it when asked. A waiter asks by joining the server's queue.
+            # If the lock lingers, its holder releases it when asked. A waiter asks by joining the server's queue.
             at_once, attempt.until = False, await Now() + RECALL_WITHIN_S
         if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)
@@ -327,7 +327,7 @@ async def ask(
     If the server replies with a transient error, the request is repeated until `Attempt.until`. ``join``: True: join the queue
     if the lock is busy. ``at_once``: True: give up at monotonic time ``now`` plus `GRACE_S`. ``more``: number of further
     fences to reserve for this process. ``patient``: True: repeat the request during an outage, too, because the server has
-    replied before. False: raise at once if the connection fails, and send a request without a reply only three times.
+    replied before. False: raise at once if the connection fails, or when a request has got no reply three times.
     """
     spec = attempt.spec
     give_up_at = attempt.until

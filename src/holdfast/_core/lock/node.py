@@ -89,7 +89,7 @@ class Node:
         self._ping_at = self._deaf_until = 0.0
         self.record_at = float("inf")
         self._introduced: set[bytes] = set()
-        """Prefixes under which the record of this process is missing or expires soon, and has to be written."""
+        """Prefixes under which the record of this process has to be written, because it is missing or expires soon."""
         self.records: dict[bytes, float] = {}
         """Monotonic time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S

@@ -585,7 +585,8 @@ class HeldLease:
     def compatible_with(self, spec: Spec) -> bool:
         """Return True if the lease can be handed on to an attempt for ``spec``.
 
-        Both must allow handing on and have the same ttl, and the lease the replicas and quarantine that ``spec`` asks for.
+        Both must allow handing on and have the same ttl. The lease must have at least the replicas, and the quarantine, that
+        ``spec`` asks for.
         """
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas

@@ -13,7 +13,7 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
 
     If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
     If the server does not reply for a moment, or refuses the revocation, for example for lack of a permission, the keeper
-    (background thread) repeats it until the lease has ended.
+    (background thread) repeats the request until the lease has ended.
 
     ``latest``: `HeldLease.latest` of the attempt's lease, if it has one. The keeper repeats the request until then, because a
     renewal may have made the lease longer.

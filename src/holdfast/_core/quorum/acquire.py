@@ -61,9 +61,9 @@ LOOK_EVERY_S = 1.0
 """Average seconds between two rounds of votes of a waiting client without a notification, because notifications may be lost."""
 
 SPREAD_S = 0.004
-"""After a round in which no client got a majority, each client waits at random for up to so many seconds.
+"""Unit of random pauses, in seconds. After the first round in which no client got a majority, the longest pause is twice this.
 
-The time doubles after each further round without a majority.
+It doubles after each further round without a majority, up to `SPREAD_MAX_S`.
 """
 
 SPREAD_MAX_S = 0.5
@@ -341,7 +341,7 @@ def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters:
     if len(waits) < missing:
         return pause
     told = float(waits[missing - 1]) + SPREAD_S * _jitter(attempt)
-    # A silent server may come back at any time. It has to be asked, to know since when this attempt waits.
+    # A silent server may come back at any time. It must be asked soon, so that it learns since when this attempt waits.
     return told if voters + len(waits) == len(attempt.server_set.names) else min(told, pause)
 
 

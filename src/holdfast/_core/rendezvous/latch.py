@@ -90,7 +90,7 @@ class Seen(NamedTuple):
     opened: int
     """Server time, in microseconds, of the last opening; 0: the latch was never open.
 
-    Each opening has a later time than the last.
+    Each opening has a later time than the one before.
     """
     born: int
     """Server time, in microseconds, at which the state of the latch was created; 0: the server has no state of this latch."""

@@ -380,7 +380,7 @@ class ScheduleState:
             self._take_in(item, said, answer)
 
     def learn(self, server: int, came: float) -> None:
-        """Note the server's time ``server``, in microseconds, which a reply contained that arrived at monotonic time ``came``.
+        """Note the server's time ``server``, in microseconds, from a reply that arrived at monotonic time ``came``.
 
         If the server's clock was set back, have a message logged.
         """

@@ -421,8 +421,8 @@ class Orphans:
                 self._others.discard(pid)
                 moved = reap(pid)
             # While this process has children from before, wait(2) does not report that no other child is left, and a listing
-            # may miss a process that is just being forked. So two listings must show none. No process may end in between,
-            # because each process of a chain forks the next one and ends.
+            # may miss a process that is just being forked. So two listings must show none, and no process may end in between:
+            # it may have forked another one, which ends in the same way, so that no listing shows any of them.
             if left == [] and not moved and not before:
                 return
             before = moved or left is None

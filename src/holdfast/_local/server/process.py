@@ -129,7 +129,7 @@ class PrivateServer:
         with ours, theirs:
             ours.shutdown(socket.SHUT_WR)
             theirs.close()
-            # The end of file comes when the last guardian has ended. Each `_start` had one; it removes the directory.
+            # The end of file comes when the last guardian has ended, which removes the directory. Each `_start` creates one.
             ours.recv(1)
         if self._guardian is not None:
             self._guardian.wait()
