@@ -2,8 +2,8 @@
 hand-over.
 
 The other kinds should cost little more than `Lock`. So each kind is compared with `Lock` in the same run, and the two take
-turns of a few milliseconds. Hand-over is measured between two processes. Inside one process, a `Lock` is handed on without
-a round trip to the server, but the other kinds are not.
+turns of a few milliseconds. Hand-over is measured between two processes. Inside one process, a `Lock` or `RLock` is handed on
+without a round trip to the server, and the other kinds are not.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
 SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
-"""Contenders (compared locks) that poll. Their hand-over takes about 0.1 s, not 1 ms, so they run only in every third round."""
+"""Contenders (compared locks) that run only in every third round, after longer pauses. The Lock of redis-py needs this: it
+polls ten times a second, so its hand-over takes up to 0.1 s. python-redis-lock does not poll, but is treated the same way."""
 
 
 class Makers(Protocol):

@@ -67,7 +67,7 @@ def resident() -> int:
 
 
 def tidy(server: Bare) -> None:
-    """Delete the keys that the measurements have left on the server. They would expire only after twenty minutes."""
+    """Delete the keys that the measurements have left on the server. They would expire only after twenty minutes or more."""
     cursor = b"0"
     while True:
         cursor, keys = server("SCAN", cursor, "MATCH", f"*{PREFIX}*", "COUNT", 1000)

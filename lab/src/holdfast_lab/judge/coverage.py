@@ -29,14 +29,14 @@ class Coverage:
     """Number of acquisitions by a waiter that had inherited its position in the server's queue. The position belonged before to
     a waiter of the same process that gave up."""
     lingered: int = 0
-    """Number of leases that a process kept for a while after the release, because none of its workers waited for the lock."""
+    """Number of times that a process kept a lease after a release, because none of its workers waited for the lock."""
     again: int = 0
     """Number of acquisitions of a lock by a worker that already held it (reentrant locks)."""
     renewed: int = 0
     expired: int = 0
-    """Number of leases that ended before their holder released them."""
+    """Number of acquisitions whose lease ended before the holder released the lock, noticed its loss or died."""
     lost: int = 0
-    """Number of leases whose holder was notified of their loss."""
+    """Number of acquisitions whose holder was notified that the lock is lost."""
     refused: int = 0
     """Number of writes that the protected resource refused because of a low fence."""
     written: int = 0

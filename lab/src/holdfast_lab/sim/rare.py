@@ -321,7 +321,7 @@ class Revoked(Theme):
 
 
 class Long(Theme):
-    """A theme in which waits, holds and pauses take up to hours.
+    """A theme in which workers hold locks and pause for many minutes, so that a history takes hours.
     So even keys that a server keeps for minutes expire during a history."""
 
     name = "long"

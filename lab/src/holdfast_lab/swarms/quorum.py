@@ -1,4 +1,5 @@
-"""Seeded histories of a lock on which three or five servers vote (Redlock). They have the same kinds of faults as `lock`."""
+"""Seeded histories of a lock on which three or five servers vote (Redlock). They have the kinds of faults of the `lock` swarm,
+without "stale", and with "partition"."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ SHARE = 0.6
 """Share of the leases that holders hand over by tickets. They release the others."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Kinds of faults that do not affect a client that redeems a ticket, because the client sends its request again."""
+"""Kinds of faults that cannot change the reason for which a ticket is refused. A client sends a lost request again, and a
+cancelled client gets no refusal."""
 
 CHAIN = 3
 """Maximum number of times that a lock is handed over by tickets before a holder releases it."""

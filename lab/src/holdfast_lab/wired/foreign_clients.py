@@ -1,8 +1,8 @@
 """Scripted Redis clients, which stand for clients of redis-py that a user passes to holdfast.
 
 Production uses them through `holdfast._net.client_adapter`. They have the habits of redis-py that matter to a lock. Each
-call uses a connection from a pool, and opens one if the pool is empty. A call that failed is tried again. Errors are
-exceptions of the client's own classes.
+call uses an idle connection, and opens one if there is none. A call that failed is tried again. Errors are exceptions of the
+client's own classes.
 """
 
 from __future__ import annotations
