@@ -458,8 +458,8 @@ def connect(
     """Return an object with a client and defaults. Its methods make locks, caches and the other objects. Nothing is sent yet.
 
     Args:
-        client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
-            in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
+        client: a client, a URL, or a list or dictionary of several independent servers, as for `Lock` and `Redlock`. None: the
+            URL in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
         prefix: start of all keys on the server.
         ttl: length of the leases of locks, elections, `locked` and `once`, in seconds or as a text such as ``"5m"``.
         wait: seconds to wait for a busy lock; None: without limit. `locked` and `once` use it only with ``busy="wait"``.
@@ -482,8 +482,8 @@ def aio_connect(
     """Return an object with a client and defaults. Its methods make locks, caches and the other objects. Nothing is sent yet.
 
     Args:
-        client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
-            in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
+        client: a client, a URL, or a list or dictionary of several independent servers, as for `Lock` and `Redlock`. None: the
+            URL in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
         prefix: start of all keys on the server.
         ttl: length of the leases of locks, elections, `locked` and `once`, in seconds or as a text such as ``"5m"``.
         wait: seconds to wait for a busy lock; None: without limit. `locked` and `once` use it only with ``busy="wait"``.

@@ -85,8 +85,8 @@ class RWLock(rwlock.BaseRWLock[Lease, AsyncClient]):
         renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
-        progress_within: seconds within which the holder has to call ``progress()`` of its lease again; else it counts as hung,
-            and the lease is lost.
+        progress_within: seconds within which the holder has to call ``progress()`` of its lease again; otherwise the holder
+            counts as hung, and the lease is lost.
         label: text that describes this user of the lock, shown to its waiters.
         prefix: start of all keys on the server.
 

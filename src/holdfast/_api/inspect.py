@@ -134,7 +134,8 @@ class Broken:
     """A fence above those of the former holder and below all later ones. A resource that accepts it refuses the
     former holder."""
     told: bool
-    """True if the former holder's process was listening, so it knows. If False, it notices the loss at its next renewal."""
+    """True if the former holder's process received the notification. If False, the holder notices the loss at its next
+    renewal."""
     handed_over: bool
     """True if the lock was handed over to the next waiter."""
 

@@ -280,8 +280,8 @@ class Lock(BaseSyncLock[LockLease]):
         renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
-        progress_within: seconds within which the holder has to call ``progress()`` again; else it counts as hung, and the lease
-            is lost.
+        progress_within: seconds within which the holder has to call ``progress()`` again; otherwise the holder counts as hung,
+            and the lease is lost.
         label: text that describes this user of the lock, shown to its waiters.
         prefix: start of all keys on the server.
         key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.

@@ -131,7 +131,7 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
 
         output.say(f"acquire: the ticket cannot be written: {error.strerror}")
         try:
-            with redeem(url, ticket, prefix=args.prefix):  # release the lock, as nobody has the ticket
+            with redeem(url, ticket, prefix=args.prefix):  # release the lock, because nobody has the ticket
                 pass
         except HoldfastError as why:
             output.say(f"acquire: the lock could not be released; its lease ends after --ttl: {why}")

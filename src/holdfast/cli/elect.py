@@ -1,7 +1,7 @@
 """``holdfast elect [options] NAME [-- CMD...]``: campaign in an election, and lead; with ``--observe``, print who leads.
 
-If a command is given, it runs while this candidate leads, and it has ended before another candidate can lead. Without a
-command, a line is printed whenever this candidate begins or ceases to lead.
+If a command is given, it runs while this candidate leads. It has ended before another candidate can lead, unless ``--on-lost``
+is ``warn``. Without a command, a line is printed whenever this candidate begins or ceases to lead.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Ele
 
 
 class LeaderRun(run.Run):
-    """A run of a command that lasts as long as this candidate leads."""
+    """A run of a command while this candidate leads."""
 
     fences: tuple[str, ...] = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
 

@@ -150,7 +150,7 @@ def _due(when: Timetable, t: float, count: int = 3) -> list[float]:
 
 
 def _echo(name: str, line: str) -> None:
-    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # one write, as each job prints from its own thread
+    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # one write: each job prints from its own thread
 
 
 def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> Callable[..., Any]:
@@ -160,7 +160,7 @@ def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> C
     def tell(text: str, run: Run, facts: dict[str, Any]) -> None:
         if as_json:
             about = {"job": name, "tick": run.scheduled, "attempt": run.attempt, "fence": run.fence}
-            os.write(1, f"{output.clean(json.dumps({**about, **facts}))}\n".encode())  # one write, as jobs run in threads
+            os.write(1, f"{output.clean(json.dumps({**about, **facts}))}\n".encode())  # one write, because jobs run in threads
         else:
             output.say(f"{name}: {text}")
 

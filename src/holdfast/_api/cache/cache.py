@@ -161,7 +161,7 @@ class BaseCache(Steps, Generic[Client]):
     ) -> How:
         own = self._how
         if ttl is None and stale is None and busy is None and wait is UNSET and default is UNSET and not tags:
-            return own  # A shortcut for nearly all calls, as the checks take as long as the rest of a hit.
+            return own  # A shortcut for nearly all calls: the checks take as long as the rest of a hit.
         return How(
             own.ttl if ttl is None else checked_ttl(ttl),
             own.stale if stale is None else checked_stale(stale),
