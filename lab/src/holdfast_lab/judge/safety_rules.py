@@ -141,12 +141,15 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     The fence is compared with the highest fence that any client had acquired before the request was sent. If two requests
     were under way at the same time, either of them may get the greater fence.
 
-    With several servers, a client that acquires the lock after another client held it gets a greater fence, even if it had
-    asked first.
+    With several servers, a client that acquires the lock after another client has held it gets a greater fence, even if it
+    had sent its request before that client acquired the lock.
 
-    Excused: the faults that rule R2 excuses. Also excused is a lease that was handed on inside a process, if a fault as in
-    rule R1 made the server lose the lock or grant it to another client. With several servers, a fault as in rule R1 is
-    enough if the client had asked first.
+    Excused:
+
+    - The faults that rule R2 excuses.
+    - If the lease was handed on inside a process: a fault as in rule R1, after which the server lost the lock or granted it to
+      another client.
+    - With several servers, if the client had asked first: a fault as in rule R1.
     """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):

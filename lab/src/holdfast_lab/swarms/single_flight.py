@@ -3,8 +3,8 @@
 - S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that is too old for it. A
   version that a client puts into the cache itself may replace a newer one only if both were written at the same time.
 - S2: no two clients believe at the same time that they load the key, unless the key was invalidated in between.
-- S3: no client loads a fresh value: one load follows each expiry, invalidation or failed load. Without faults, each loaded
-  value is stored.
+- S3: no client loads the value while it is fresh. One load follows each expiry, invalidation or failed load. Without faults,
+  each loaded value is stored.
 - S4: a client waits only while another client loads. A client that accepts a stale value does not wait if there is one.
 - S5: the fences of loads rise. A value is found with the fence of its load, and no later lookup finds an older value. In
   the end, no data is left behind.
