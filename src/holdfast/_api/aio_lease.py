@@ -65,8 +65,8 @@ class LockLease(Lease):
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
         expires, and the next waiter acquires the lock.
 
-        Raises LeaseLost if the lease is lost, NotHeld if it was released. Raises ServerError if the server cannot be reached:
-        the lease stays valid.
+        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket: the lock is released then. Raises
+        NotHeld if the lease was released. Raises ServerError if the request could not be sent: the lease stays valid.
         """
         ticket: Ticket = await self._core.issue_ticket(expires)
         return ticket

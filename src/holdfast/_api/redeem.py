@@ -111,7 +111,7 @@ def redeem(
 
     Args:
         client: as for `Lock`; it must be for the server that has the lock.
-        ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
+        ticket: the ticket that `LockLease.ticket` returned, or its full text (`Ticket.reveal`).
         prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
         key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key that holdfast
             makes from the lock's name.
@@ -173,7 +173,7 @@ def aio_redeem(
 
     Args:
         client: as for `Lock`; it must be for the server that has the lock.
-        ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
+        ticket: the ticket that `LockLease.ticket` returned, or its full text (`Ticket.reveal`).
         prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
         key: the ``key=`` of the lock, if it was created with one. Without it, the ticket must be for the key that holdfast
             makes from the lock's name.
