@@ -2,7 +2,8 @@
 -- KEYS     holders, state, queue
 -- ARGV     name of the person, without blanks; marks of the holders, as `scan` returns them
 -- RETURNS  {1, fence, 1 if one of them was notified, '+' if waiters got permits, or ''}
---                                             the present ones of these holders are revoked; the same again for the same first mark
+--                                             the permits that they still have are revoked; the same again for the same first
+--                                             mark
 --          {0}                                nobody holds permits
 --          {NO_CLAIM}                         none of these holders has permits any more
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed

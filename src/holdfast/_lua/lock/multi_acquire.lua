@@ -3,7 +3,8 @@
 -- ARGV     token (as in acquire) and lease in ms of each
 -- RETURNS  {first fence, last fence, first fence, last fence, ...}  all are held, each for its full lease; the same again for the
 --                                                                   same tokens
---          {number of a lock, from 1}  none was acquired: that lock is held, has waiters, or acquire reports more about it
+--          {number of a lock, from 1}  none was acquired: another token holds that lock or waits for it, its keys have other
+--                                      data, or its token was revoked
 -- SINCE    Redis 5
 -- MODEL    models/multilock.pml
 --

@@ -1,5 +1,5 @@
--- Refresh the places of all waiters of one process on this server. The reply also grants a lock whose
--- message was lost, and a free lock with a queue is handed over. A waiter is never inserted.
+-- Refresh the places of all waiters of one process on this server. The reply also tells a waiter that it holds its lock, if the
+-- message about that was lost. A free lock is handed over to the first live waiter. No waiter is added to a queue.
 -- KEYS     lock, state, queue of each waiter, one after the other; marker, if their locks have quarantine=
 -- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker: the longest lease in ms
 -- RETURNS  {inbox has a listener 1/0 (1 if the server does not say), answer, answer, ...}; an answer is

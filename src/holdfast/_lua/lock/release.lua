@@ -1,7 +1,7 @@
 -- Release a token's lock or place in the queue, and hand the lock over to the first live waiter.
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
--- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and revoke the token; with a
---          marker: the longest lease in ms
+-- ARGV     token; 'release': release the lock | 'leave': also remove the token's place in the queue | 'bury': do both, and
+--          revoke the token; with a marker: the longest lease in ms
 -- RETURNS  1 it was held, and is released | 0 the lock was free | NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
 -- MODEL    models/lock_handover.pml

@@ -1,6 +1,6 @@
 -- Renew the leases of held locks to their full length. A lost lock is never created again.
 -- KEYS     lock, state, queue of each lease, one after the other
--- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
+-- ARGV     of each lease: token; lease in ms; number of this request, which rises with each renewal of the token
 -- RETURNS  {answer, answer, ...}; an answer is
 --          1 renewed | NOT_NEWEST held, but a later renewal arrived first, and counts | 0 the lock is gone |
 --          NO_CLAIM the key has another value | TAKEN_AWAY a person has revoked it from this token (break)

@@ -1,6 +1,6 @@
 -- Change or return the limit of permits. Holders keep their permits; waiters get the free ones.
 -- KEYS     holders, state, queue
--- ARGV     'semaphore 1'; new limit, '' to ask for it; lease in ms, for which the limit is stored at least
+-- ARGV     'semaphore 1'; new limit, '' to ask for the present one; lease in ms: the limit is stored for at least this time
 -- RETURNS  {1, limit, number held, number of waiters} | {0} no limit is set yet |
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5

@@ -1,5 +1,5 @@
--- Refresh the places of all of one process's waiters for permits on this server. The reply also grants permits whose
--- message was lost, and free permits are granted to the next waiters. A waiter is never inserted.
+-- Refresh the places of all waiters of one process for permits on this server. The reply also tells a waiter that it holds its
+-- permits, if the message about that was lost. Free permits are granted to the next waiters. No waiter is added to a queue.
 -- KEYS     holders, state, queue of each waiter, one after the other
 -- ARGV     the process's inbox; then token and lease in ms of each waiter
 -- RETURNS  {inbox has a listener 1/0 (1 if the server does not say), answer, answer, ...}; an answer is

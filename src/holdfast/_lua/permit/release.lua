@@ -1,6 +1,7 @@
 -- Release a token's permits, and hand them over to the next waiters.
 -- KEYS     holders, state, queue
--- ARGV     token; 'release': the permits | 'leave': the place in the queue too | 'bury': and revoke the token
+-- ARGV     token; 'release': release the permits | 'leave': also remove the token's place in the queue | 'bury': do both, and
+--          revoke the token
 -- RETURNS  1 they were held until now | 0 they were not, or the lease had expired
 -- SINCE    Redis 5
 -- MODEL    models/permit.pml

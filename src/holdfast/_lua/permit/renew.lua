@@ -1,6 +1,6 @@
 -- Renew the leases of permits to their full length. Lost permits are never granted again.
 -- KEYS     holders, state, queue of each lease, one after the other
--- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
+-- ARGV     of each lease: token; lease in ms; number of this request, which rises with each renewal of the token
 -- RETURNS  {answer, answer, ...}; an answer is
 --          1 renewed | NOT_NEWEST held, but a later renewal arrived first, and counts | 0 they are gone |
 --          TAKEN_AWAY a person has revoked them from this token (break)

@@ -1,6 +1,7 @@
 -- Release one server's vote, and notify the longest-waiting client that the lock is free here.
 -- KEYS     lock, state, listeners
--- ARGV     token; 'release': the lock | 'leave': the subscription, too | 'bury': and revoke the token; id of the subscription or ''
+-- ARGV     token; 'release': release the lock | 'leave': release it, but notify a client only if this subscription was the last
+--          one notified | 'bury': release it, and revoke the token; id of the subscription to end, or ''
 -- RETURNS  1 it was held, and is released | 0 the lock was free | NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml

@@ -4,7 +4,7 @@
 --          'look', id of a listener to notify when the latch opens, or ''; ms for which the subscription lasts
 --          'down', token of this call, by how many, name of the thing counted (a name counts once) or ''
 --          'reset', token of this call
--- RETURNS  {missing, opened, born}        count; last opening (server us, rising; 0: never); creation (0: there is no state)
+-- RETURNS  {missing, opened, born}        count; last opening (server us; 0: never); creation (server us; 0: there is no state)
 --          {WRONG_TYPE, key, type}        the key has other data; nothing was written
 --          {OTHER_FORMAT, format}         another kind of object, or written by an incompatible release
 --          {OTHER_COUNT, count}           created with another count

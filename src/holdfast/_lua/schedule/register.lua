@@ -1,7 +1,7 @@
 -- Register jobs of a schedule. The newest definition counts. Ticks of a new job or timetable count from its registration.
 -- KEYS     base, serving, jobs; then of each job: job
--- ARGV     listener id; number of this registration, rising, the same when it is sent again; ms for which the process can be
---          notified from now on; its name;
+-- ARGV     listener id; number of this registration, which rises, but not when it is sent again; ms for which the process can
+--          be notified from now on; its name;
 --          '' | 'strict': nothing is done if a process serves other code under the name of one of these jobs | 'look': only
 --          check this, and write nothing; number of jobs; of each: name; definition; timetable; origin: name of the
 --          code that it runs

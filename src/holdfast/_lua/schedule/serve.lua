@@ -1,7 +1,7 @@
 -- Report and claim for jobs of a schedule: a process reports runs that have ended and ticks that are due, and asks whether
 -- there is a run for it. The first process that claims a tick gets it; the clocks of processes do not matter.
 -- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (a key that never exists)
--- ARGV     listener id; number of this request, rising; end of its validity (server ms); ms for which the process
+-- ARGV     listener id; number of this request, which rises; end of its validity (server ms); ms for which the process
 --          can be notified from now on; its name; then of each job:
 --          number of slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <log size>';
 --          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and has to begin again elsewhere |

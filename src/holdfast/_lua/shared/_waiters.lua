@@ -10,8 +10,9 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token, 'as:' .. token)
 end
 
--- Return whether a process listens on this server. This is checked before publishing, because PUBLISH counts no subscribers of
--- replicas, and replicas deliver the message to them. Such a waiter would believe the message although it was passed over.
+-- Return whether a process listens on this server. This is checked before a message is published. PUBLISH does not count
+-- subscribers on replicas, but replicas deliver the message to them, too. A waiter there would be passed over, because nobody
+-- was counted, and would still believe the message.
 local function listens(inbox)
   local count = is_sharded(inbox) and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
   return count.err or count[2] > 0

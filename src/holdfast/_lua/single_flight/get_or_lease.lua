@@ -5,7 +5,7 @@
 --          maximum size of a value in bytes; treatment of an unreadable or longer value: 'void', it is replaced by a load, or
 --          'keep', it is an error
 -- RETURNS  {1, value, ms}                  fresh for another ms
---          {STALE, value, ms}              stale, since -ms; another caller loads, or the caller asked not to
+--          {STALE, value, ms}              stale for -ms; another caller loads it, or the caller asked not to load
 --          {LEASED, fence, value, ms}      the caller has to load, for the full lease; the same again for the same token;
 --                                          value: the stored one, though not fresh, or ''
 --          {ABSENT}                        there is none, and the caller asked not to load

@@ -9,7 +9,7 @@
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local state, floors, floor = KEYS[1], KEYS[2], KEYS[3]
-local FEW = 100  -- up to this number, searching for floors without a value below is not worthwhile
+local FEW = 100  -- up to this number of floors, it is not worthwhile to delete those below which no value exists any more
 local fields, refusal = read_state(state, '')
 if not fields then return refusal end
 local count = redis.pcall('ZCARD', floors)

@@ -1,4 +1,5 @@
--- Grant the load of a key to a caller that already has the value, whatever is stored and whoever loads it. It then sends store.
+-- Grant the load of a key to a caller that already has the value, whatever is stored and whoever loads it. The caller then runs
+-- `store`.
 -- KEYS     load, state, floors
 -- ARGV     token, for the load; its lease in ms
 -- RETURNS  {LEASED, fence} the same again for the same token
