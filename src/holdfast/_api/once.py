@@ -385,8 +385,7 @@ class BaseOnce(Steps):
     # Operations on a run
 
     async def _succeeded(self, running: Running, value: object) -> bool:
-        """Store the result, or only the fact of the run if it cannot be stored. Return False if it is unknown whether that
-        worked.
+        """Store the result, or only the fact of the run if it cannot be stored. Return False if the outcome is unknown.
 
         Raises LeaseLost if the lease was lost, so that the result must not be stored.
         """

@@ -1,6 +1,6 @@
 -- End a load without a value, and notify the waiters. The first waiter that asks will load the value.
 -- KEYS     load, state, floors, floor, waiters
--- ARGV     token; 'release' | 'bury': and revoke the token; fence of the load, or '0': do not check whether it was
+-- ARGV     token; 'release' | 'bury': also revoke the token; fence of the load, or '0': do not check whether it was
 --          invalidated; tags that its value would have had, with a space before each
 -- RETURNS  1 it was under way, and is ended | 0 it was not | STILL_VALID it was, and nothing
 --          was invalidated since it began
