@@ -79,7 +79,7 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
     if info.get("loading") == "1":
         yield Finding("problem", "role", "it is loading its data", "it answers when it has finished", "wait")
     if "uptime_in_seconds" in info and facts.number("uptime_in_seconds") < terms.ttl and not terms.redlock:
-        why = "it may grant locks that it has lost again, while their holders still believe they hold them"
+        why = "it may grant again the locks that it has lost, while their holders believe they hold them"
         yield Finding("note", "version", "it was started less than a lease ago", why, "check fences, see the page on promises")
     if len(set(facts.runs)) > 1:
         why = "locks acquired on one do not exist on the other"
@@ -318,7 +318,7 @@ CHECKS = (
 def _number(servers: Sequence[Facts]) -> Iterator[Finding]:
     number = len(servers)
     if number % 2 == 0:
-        why = f"{number} servers tolerate the loss of {(number - 1) // 2}, as {number - 1} do"
+        why = f"with {number} servers {(number - 1) // 2} may fail, as with {number - 1}"
         yield Finding("problem", "servers", f"an even number of servers, {number}", why, "use an odd number, 3 or 5")
     away = sum(bool(facts.error) for facts in servers)
     if away * 2 >= number:

@@ -127,7 +127,7 @@ class Stage:
         return key
 
     def start(self, role: str, *arguments: str, **options: str) -> Actor:
-        """Start a process that runs a role (function) of ``module``, and return without waiting for its first line."""
+        """Start a process that runs a role, and return without waiting for its first line. The options are those of `Actor`."""
         actor = Actor(self.url, role, *arguments, **options)
         self._actors.append(actor)
         return actor
