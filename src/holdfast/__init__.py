@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from holdfast._api.inspector import Inspector
     from holdfast._api.once import Once, Outcome, Running, once
     from holdfast._api.redeem import RedeemedLock, redeem
+    from holdfast._api.rwlock import ReadSide, RWLock, WriteLease, WriteSide
+    from holdfast._api.semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.sync_election import Elected, Election, Term
     from holdfast._api.sync_lock import FairLock, Lease, Lock, LockLease
     from holdfast._api.sync_multilock import MultiLease, MultiLock
     from holdfast._api.sync_redlock import Redlock, declare_new
     from holdfast._api.sync_rlock import RLock
-    from holdfast._api.sync_rwlock import ReadSide, RWLock, WriteLease, WriteSide
-    from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
@@ -78,7 +78,7 @@ _LATER = {
     "aio": "holdfast.aio",
     "AsyncClient": "holdfast._net.clients",
     "Barrier": "holdfast._api.barrier",
-    "BoundedSemaphore": "holdfast._api.sync_semaphore",
+    "BoundedSemaphore": "holdfast._api.semaphore",
     "Broken": "holdfast._api.inspect",
     "BrokenBarrier": "holdfast._api.barrier",
     "Cache": "holdfast._api.cache.cache",
@@ -111,16 +111,16 @@ _LATER = {
     "Once": "holdfast._api.once",
     "once": "holdfast._api.once",
     "Outcome": "holdfast._api.once",
-    "ReadSide": "holdfast._api.sync_rwlock",
+    "ReadSide": "holdfast._api.rwlock",
     "redeem": "holdfast._api.redeem",
     "RedeemedLock": "holdfast._api.redeem",
     "Redlock": "holdfast._api.sync_redlock",
     "RLock": "holdfast._api.sync_rlock",
     "Running": "holdfast._api.once",
-    "RWLock": "holdfast._api.sync_rwlock",
+    "RWLock": "holdfast._api.rwlock",
     "Schedule": "holdfast.schedule",
     "Seconds": "holdfast._durations",
-    "Semaphore": "holdfast._api.sync_semaphore",
+    "Semaphore": "holdfast._api.semaphore",
     "SyncClient": "holdfast._net.clients",
     "Term": "holdfast._api.sync_lease",
     "Ticket": "holdfast._api.ticket",
@@ -128,8 +128,8 @@ _LATER = {
     "transaction": "holdfast._api.transaction",
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
-    "WriteLease": "holdfast._api.sync_rwlock",
-    "WriteSide": "holdfast._api.sync_rwlock",
+    "WriteLease": "holdfast._api.rwlock",
+    "WriteSide": "holdfast._api.rwlock",
 }
 """Maps each public name that is imported at its first use (PEP 562) to its module, so that ``import holdfast`` is quick."""
 

@@ -34,21 +34,18 @@ if TYPE_CHECKING:
     from holdfast._api.aio_multilock import MultiLock as AioMultiLock
     from holdfast._api.aio_redlock import Redlock as AioRedlock
     from holdfast._api.aio_rlock import RLock as AioRLock
-    from holdfast._api.aio_rwlock import RWLock as AioRWLock
-    from holdfast._api.aio_semaphore import BoundedSemaphore as AioBoundedSemaphore
-    from holdfast._api.aio_semaphore import Semaphore as AioSemaphore
     from holdfast._api.barrier import AioBarrier, Barrier
     from holdfast._api.cache.cache import AioCache, Cache
     from holdfast._api.event import AioCountDownLatch, AioEvent, CountDownLatch, Event
     from holdfast._api.inspector import AioInspector, Inspector
     from holdfast._api.redeem import AioRedeemedLock, RedeemedLock
+    from holdfast._api.rwlock import AioRWLock, RWLock
+    from holdfast._api.semaphore import AioBoundedSemaphore, AioSemaphore, BoundedSemaphore, Semaphore
     from holdfast._api.sync_election import Election
     from holdfast._api.sync_lock import FairLock, Lock
     from holdfast._api.sync_multilock import MultiLock
     from holdfast._api.sync_redlock import Redlock
     from holdfast._api.sync_rlock import RLock
-    from holdfast._api.sync_rwlock import RWLock
-    from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.transaction import AioTransaction, Transaction
     from holdfast.schedule.schedule import AioSchedule, Schedule
 
@@ -60,7 +57,7 @@ _HOMES = {
     "aio_find_deadlocks": "holdfast._api.deadlock",
     "aio_once": "holdfast._api.once",
     "AioBarrier": "holdfast._api.barrier",
-    "AioBoundedSemaphore": "holdfast._api.aio_semaphore:BoundedSemaphore",
+    "AioBoundedSemaphore": "holdfast._api.semaphore",
     "AioCache": "holdfast._api.cache.cache",
     "AioCountDownLatch": "holdfast._api.event",
     "AioElection": "holdfast._api.aio_election:Election",
@@ -72,12 +69,12 @@ _HOMES = {
     "AioRedeemedLock": "holdfast._api.redeem",
     "AioRedlock": "holdfast._api.aio_redlock:Redlock",
     "AioRLock": "holdfast._api.aio_rlock:RLock",
-    "AioRWLock": "holdfast._api.aio_rwlock:RWLock",
+    "AioRWLock": "holdfast._api.rwlock",
     "AioSchedule": "holdfast.schedule.schedule",
-    "AioSemaphore": "holdfast._api.aio_semaphore:Semaphore",
+    "AioSemaphore": "holdfast._api.semaphore",
     "AioTransaction": "holdfast._api.transaction",
     "Barrier": "holdfast._api.barrier",
-    "BoundedSemaphore": "holdfast._api.sync_semaphore",
+    "BoundedSemaphore": "holdfast._api.semaphore",
     "Cache": "holdfast._api.cache.cache",
     "CountDownLatch": "holdfast._api.event",
     "Election": "holdfast._api.sync_election",
@@ -92,9 +89,9 @@ _HOMES = {
     "RedeemedLock": "holdfast._api.redeem",
     "Redlock": "holdfast._api.sync_redlock",
     "RLock": "holdfast._api.sync_rlock",
-    "RWLock": "holdfast._api.sync_rwlock",
+    "RWLock": "holdfast._api.rwlock",
     "Schedule": "holdfast.schedule.schedule",
-    "Semaphore": "holdfast._api.sync_semaphore",
+    "Semaphore": "holdfast._api.semaphore",
     "Transaction": "holdfast._api.transaction",
     "transactional": "holdfast._api.transactional",
 }

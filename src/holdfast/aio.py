@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast._api.aio_multilock import MultiLease, MultiLock
     from holdfast._api.aio_redlock import Redlock, declare_new
     from holdfast._api.aio_rlock import RLock
-    from holdfast._api.aio_rwlock import ReadSide, RWLock, WriteLease, WriteSide
-    from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.asyncio_errors import BrokenBarrier
     from holdfast._api.barrier import AioBarrier as Barrier
     from holdfast._api.cache.cache import AioCache as Cache
@@ -52,6 +50,12 @@ if TYPE_CHECKING:
     from holdfast._api.once import aio_once as once
     from holdfast._api.redeem import AioRedeemedLock as RedeemedLock
     from holdfast._api.redeem import aio_redeem as redeem
+    from holdfast._api.rwlock import AioReadSide as ReadSide
+    from holdfast._api.rwlock import AioRWLock as RWLock
+    from holdfast._api.rwlock import AioWriteLease as WriteLease
+    from holdfast._api.rwlock import AioWriteSide as WriteSide
+    from holdfast._api.semaphore import AioBoundedSemaphore as BoundedSemaphore
+    from holdfast._api.semaphore import AioSemaphore as Semaphore
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import AioTransaction as Transaction
@@ -74,7 +78,7 @@ __all__ = [
 
 _LATER = {
     "Barrier": "holdfast._api.barrier:AioBarrier",
-    "BoundedSemaphore": "holdfast._api.aio_semaphore",
+    "BoundedSemaphore": "holdfast._api.semaphore:AioBoundedSemaphore",
     "Broken": "holdfast._api.inspect",
     "BrokenBarrier": "holdfast._api.asyncio_errors",
     "Cache": "holdfast._api.cache.cache:AioCache",
@@ -99,22 +103,22 @@ _LATER = {
     "Once": "holdfast._api.once:AioOnce",
     "once": "holdfast._api.once:aio_once",
     "Outcome": "holdfast._api.once",
-    "ReadSide": "holdfast._api.aio_rwlock",
+    "ReadSide": "holdfast._api.rwlock:AioReadSide",
     "redeem": "holdfast._api.redeem:aio_redeem",
     "RedeemedLock": "holdfast._api.redeem:AioRedeemedLock",
     "Redlock": "holdfast._api.aio_redlock",
     "RLock": "holdfast._api.aio_rlock",
     "Running": "holdfast._api.once",
-    "RWLock": "holdfast._api.aio_rwlock",
+    "RWLock": "holdfast._api.rwlock:AioRWLock",
     "Schedule": "holdfast.schedule.schedule:AioSchedule",
-    "Semaphore": "holdfast._api.aio_semaphore",
+    "Semaphore": "holdfast._api.semaphore:AioSemaphore",
     "Ticket": "holdfast._api.ticket",
     "Transaction": "holdfast._api.transaction:AioTransaction",
     "transaction": "holdfast._api.transaction:aio_transaction",
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
-    "WriteLease": "holdfast._api.aio_rwlock",
-    "WriteSide": "holdfast._api.aio_rwlock",
+    "WriteLease": "holdfast._api.rwlock:AioWriteLease",
+    "WriteSide": "holdfast._api.rwlock:AioWriteSide",
 }
 """Maps each public name that is imported at its first use (PEP 562) to its module, so that ``import holdfast.aio`` is quick."""
 

@@ -33,8 +33,8 @@ def test_the_algorithms_of_a_capability_are_in_one_folder_on_each_floor() -> Non
 
 def test_shared_algorithms_are_listed_under_their_name() -> None:
     listed = {name: architecture.listed(name) for name in architecture.CAPABILITIES}
-    assert "_api/sync_semaphore.py" in listed["permit"]
-    assert "_api/sync_rwlock.py" in listed["permit"]
+    assert "_api/semaphore.py" in listed["permit"]
+    assert "_api/rwlock.py" in listed["permit"]
     assert "_api/aio_redlock.py" in listed["quorum"]
     assert "_api/once.py" in listed["single_flight"]
     assert "_api/cache/cache.py" in listed["single_flight"]

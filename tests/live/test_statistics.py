@@ -55,7 +55,7 @@ def test_what_one_owner_does(cls: Any, server: PrivateServer, look: redis.Redis,
         found = lock.lock.statistics()
         assert (found.acquisitions, found.losses, found.held) == (4, 2, 0)
 
-    (Tasks() if cls.__module__ != "holdfast._api.sync_lock" and "aio" in cls.__module__ else Threads()).run(steps())
+    (Tasks() if hasattr(cls, "__aenter__") else Threads()).run(steps())
     found = other.lock.statistics()
     if "RLock" not in cls.__name__:
         assert (found.acquisitions, found.timeouts, found.contended, found.waiting) == (0, 3, 0, 0)

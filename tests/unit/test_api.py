@@ -14,9 +14,9 @@ import pytest
 from holdfast import aio
 from holdfast._api import aio_lease, sync_lease, sync_lock
 from holdfast._api.lease import BaseLease, core_of
+from holdfast._api.semaphore import Semaphore
 from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_redlock import Redlock
-from holdfast._api.sync_semaphore import Semaphore
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Grant, HeldLease
 from holdfast._core.lock.replies import NO_ANSWER, Busy

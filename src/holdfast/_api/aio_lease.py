@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lease as leases
 from holdfast._durations import Seconds
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from holdfast._api.ticket import Ticket
     from holdfast._runtime.drivers.aio import Runner
+
+T = TypeVar("T")
 
 
 class Lease(leases.BaseLease):
@@ -32,8 +34,7 @@ class Lease(leases.BaseLease):
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        self._core.at_home()
-        await self._core.driver.run(self._core.renew_on_server(ttl))
+        await self._core.run(self._core.renew_on_server, ttl)
 
     async def verify(self) -> None:
         """Ask the server whether it still has the lease. `check` does not ask it.
@@ -44,8 +45,7 @@ class Lease(leases.BaseLease):
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        self._core.at_home()
-        await self._core.driver.run(self._core.verify_on_server())
+        await self._core.run(self._core.verify_on_server)
 
     async def release(self) -> None:
         """Release the lock.
@@ -94,6 +94,11 @@ class TellsLoss(leases.UserLease):
     leave_to_keeper: Callable[[], None]
     telling: asyncio.Future[object] | None = None
     """Task that runs the coroutine of ``on_lost``. This reference keeps the task from being garbage-collected."""
+
+    def run(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Awaitable[T]:
+        """Run an operation of the lease. Raises RuntimeError outside the event loop of the lease."""
+        self.at_home()
+        return self.driver.run(operation(*args))
 
     def notice_loss(self) -> None:
         try:
@@ -195,8 +200,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
         """Issue a ticket, as `LockLease.ticket` does."""
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
-        self.at_home()
-        return await self.driver.run(ticket.Issue(self, expires).operation())
+        return await self.run(ticket.Issue(self, expires).operation)
 
     async def release(self) -> None:
         """Release the lock, as `Lease.release` does."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from holdfast._api.ticket import Ticket
-    from holdfast._net.endpoint import Topology
     from holdfast._runtime.drivers.aio import Runner
 
 __all__ = ["FairLock", "Lease", "Lock", "LockLease"]
@@ -119,11 +117,6 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         Asks the server; raises ServerError if it cannot be reached."""
         return await self._ask(self._is_locked)
 
-    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-        return await self._driver().run(operation())
-
     async def __aenter__(self) -> L:
         """Acquire the lock within this object's ``wait`` and return the lease.
 
@@ -188,19 +181,6 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
     def _detach(self, core: LeaseCore) -> None:
         self._entered.remove(core)
 
-    async def _find_server(self) -> None:
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-
-    async def _locate(self, cluster: Topology) -> None:
-        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
-        if not cluster.known:
-            try:
-                await self._in_background(cluster.refresh, self._endpoint.timeout)
-            except WireError as error:
-                raise self._user_error(error) from cause(error)
-        self._settle(cluster)
-
     def _driver(self) -> Runner:
         driver = self._home
         loop = self._running_loop()  # None if no loop runs
@@ -237,9 +217,8 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
     async def _prepared(self) -> tuple[Runner, Attempt]:
         """Return the driver for the lock's server, which is looked up in a Cluster, and a new attempt."""
         if self._cluster is not None:
-            await self._locate(self._cluster)
-        driver = self._driver()
-        return driver, self._new_attempt(driver)
+            await self._find_server()
+        return (driver := self._driver()), self._new_attempt(driver)
 
     async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
         result = None if attempt.led or attempt.entered else self._at_once(attempt)
@@ -250,8 +229,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
             try:
                 result = await driver.run(self._try(attempt, wait))
             except SlotMoved:
-                assert self._cluster is not None
-                await self._locate(self._cluster)
+                await self._find_server()
                 driver = self._driver()
                 return await self._take(driver, attempt, self._moved(attempt, driver, wait))
             except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast._net.endpoint import Endpoint, Topology
 
 L = TypeVar("L", bound="BaseLease")
+T = TypeVar("T")
 
 
 class Member(NamedTuple):
@@ -46,8 +47,8 @@ class Member(NamedTuple):
     in_cluster: bool
     endpoint: Callable[[], Any]
     """Returns the server or servers that have the lock now."""
-    locate: Callable[[], Any]
-    """Looks up the server in a Cluster; a coroutine function in asyncio."""
+    locate: Callable[[], Coroutine[Any, Any, None]]
+    """Looks up the server in a Cluster."""
     driver: Callable[[], Any]
     new_attempt: Callable[[Any], Attempt]
     acquire: Callable[[Attempt, float | None], Coroutine[Any, Any, Grant | Busy]]
@@ -185,9 +186,22 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
             holder=self._holder,
         )
 
-    def _find_server(self) -> Any:
-        """Look up the server that has the lock's slot, if the lock is in a Cluster."""
-        raise NotImplementedError
+    async def _find_server(self) -> None:
+        """Look up the server that has the lock's slot in the Cluster, if there is one. Called before each use: slots move."""
+        cluster = self._cluster
+        if cluster is None:
+            return
+        if not cluster.known:
+            try:
+                await self._in_background(cluster.refresh, self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from cause(error)
+        self._settle(cluster)
+
+    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run an operation on the lock's server."""
+        await self._find_server()
+        return await self._run_on(self._driver(), operation())
 
     def _driver(self) -> Any:
         """Return the driver (runs operations) for the lock's server, in this process and event loop."""

@@ -268,7 +268,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
         self._tally.waits(whole)
         while True:
             for member in self._members:
-                await self._call_user(member.locate)
+                await member.locate()
             driver = whole.begin(self._members, [member.driver() for member in self._members])
             try:
                 blocked = await self._run_on(driver, multilock.acquire(whole.parts, wait))

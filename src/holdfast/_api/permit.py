@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, Never
+from typing import Any
 
 from holdfast._api import error_map, lock
+from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.flow import complete
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
-from holdfast._api.options import checked_timeout, refuse_mistaken
+from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, key_conflict
 from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import ALL, Count
 from holdfast._core.requests import Conflict, WireError
-from holdfast._durations import Seconds
-from holdfast._net.clients import Client
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
@@ -121,8 +121,7 @@ class PermitsLock(lock.BaseLock[L, Client]):
     def _set_up(self, spec: Any, *rest: Any) -> None:
         super()._set_up(spec._replace(permits=self._permits), *rest)
 
-    @staticmethod
-    def _me() -> object:
+    def _me(self) -> object:
         """Return the calling thread or task as an object, because its id may be reused after its end."""
         raise NotImplementedError
 
@@ -134,6 +133,8 @@ class PermitsLock(lock.BaseLock[L, Client]):
 
     def _claim(self, n: int, claimed: list[Any]) -> None:
         """Add to ``claimed`` the ``n`` leases that the caller has to release. Raises NotHeld if this object holds fewer."""
+        if n < 1:
+            raise ValueError("n must be one or more")
         held = self._held.claim(n, self._me(), self._entered, claimed)
         if held < n:
             raise ReleasedTooOften(
@@ -142,12 +143,13 @@ class PermitsLock(lock.BaseLock[L, Client]):
                 key=self.key,
             )
 
-    def _give_back(self, n: int, claimed: list[Any]) -> None:
+    async def _give_back(self, n: int, claimed: list[Any]) -> None:
+        """Release ``n`` acquisitions, whose leases are added to ``claimed``. If one release fails, the others follow."""
         try:
             self._claim(n, claimed)
-            with contextlib.ExitStack() as stack:
+            async with contextlib.AsyncExitStack() as stack:
                 for core in claimed:
-                    stack.callback(core.release)
+                    stack.push_async_callback(self._call_user, core.release)
         except BaseException:
             self._held.unclaim(claimed)
             raise
@@ -157,18 +159,6 @@ class PermitsLock(lock.BaseLock[L, Client]):
         chosen = claimed or self._held.preferred(self._me(), self._entered)[-n:]
         for core in chosen if len(chosen) == n else ():
             core.finish_interrupted_release()
-
-    async def _give_back_soon(self, n: int = 1) -> None:
-        """Release ``n`` acquisitions, as `_give_back` does, in an asyncio task."""
-        claimed: list[Any] = []
-        try:
-            self._claim(n, claimed)
-            async with contextlib.AsyncExitStack() as stack:
-                for core in claimed:
-                    stack.push_async_callback(core.release)
-        except BaseException:
-            self._held.unclaim(claimed)
-            raise
 
     def progress(self) -> None:
         core = self._held.latest()
@@ -204,70 +194,27 @@ class PermitsLock(lock.BaseLock[L, Client]):
         return count.waiting > 0 or count.used + self._permits.wanted > count.limit
 
 
-class BaseSemaphore(PermitsLock[L, Client]):
-    """The options of a semaphore: the part that the sync and the asyncio API share."""
+class BaseSyncPermits(PermitsLock[L, SyncClient], BaseSyncLock[L]):
+    """A `PermitsLock` of threads."""
 
-    def _acquire_wait(self, blocking: bool, timeout: Seconds | None) -> float | None:
-        return acquire_wait(self._wait, blocking, timeout)
+    _me = staticmethod(threading.current_thread)
 
-    @hides_client("Semaphore.__init__")
-    def __init__(
-        self,
-        client: Client,
-        name: str | bytes,
-        limit: int | None = None,
-        *,
-        weight: int = 1,
-        ttl: Seconds = 30.0,
-        wait: Seconds | None = None,
-        renew: bool = True,
-        on_lost: Callable[[L], object] | None = None,
-        max_hold: Seconds | None = None,
-        progress_within: Seconds | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        **mistaken: Never,
-    ) -> None:
-        refuse_mistaken(mistaken, type(self).__name__)
-        super().__init__(
-            client,
-            name,
-            checked(limit, weight),
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            on_lost=on_lost,
-            max_hold=max_hold,
-            progress_within=progress_within,
-            label=label,
-            prefix=prefix,
-        )
+    def _release(self, n: int = 1) -> None:
+        claimed: list[Any] = []
+        try:
+            complete(self._give_back(n, claimed))
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_giving_back(n, claimed)
+            raise
 
 
-def checked(limit: object, weight: object) -> Permits:
-    """Return a semaphore's ``limit`` and ``weight`` as `Permits`. Raises ConfigError if one is invalid or weight > limit."""
-    for what, value in (("limit", limit), ("weight", weight)):
-        if value is None and what == "limit":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= ALL:
-            raise ConfigError(f"{what} must be a whole number from 1 to {ALL}, not {value!r}", parameter=what)
-    assert isinstance(weight, int)
-    assert limit is None or isinstance(limit, int)
-    if limit is not None and weight > limit:
-        raise ConfigError(
-            f"weight={weight} is more than limit={limit}: no acquisition could ever succeed; pass a smaller weight",
-            parameter="weight",
-        )
-    return permit.semaphore(weight, limit)
+class BaseAioPermits(PermitsLock[L, AsyncClient], BaseAioLock[L]):
+    """A `PermitsLock` of asyncio."""
 
+    def _me(self) -> object:
+        return self._this_task()
 
-def acquire_wait(own: float | None, blocking: bool, timeout: Seconds | None) -> float | None:
-    """Convert arguments of threading.Semaphore.acquire to seconds to wait (None: no limit); without arguments, return ``own``.
-
-    Raises ValueError as threading.Semaphore does.
-    """
-    if not blocking:
-        if timeout is not None:
-            raise ValueError("can't specify timeout for non-blocking acquire")
-        return 0.0
-    return own if timeout is None else checked_timeout(timeout)
+    async def _release(self, n: int = 1) -> None:
+        await self._give_back(n, [])

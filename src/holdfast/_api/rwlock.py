@@ -1,23 +1,39 @@
-"""The common base of read-write locks in both APIs: the read side and the write side, and the lease of a writer."""
+"""`RWLock` (a read-write lock) for threads and for asyncio: its read side and its write side, and the lease of a writer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Generic, Never
 
-from holdfast._api import error_map, lease
+from holdfast._api import error_map
+from holdfast._api.aio_lease import Lease as AioLease
+from holdfast._api.aio_lease import LeaseCore as AioLeaseCore
+from holdfast._api.flow import of_asyncio
+from holdfast._api.lease import BaseLease
+from holdfast._api.lease import LeaseCore as BaseLeaseCore
 from holdfast._api.lock import L
 from holdfast._api.options import refuse_mistaken
-from holdfast._api.permit import HeldPermits, PermitsLock
+from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, HeldPermits, PermitsLock
+from holdfast._api.sync_lease import Lease, LeaseCore
 from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import WireError
 from holdfast._durations import Seconds
-from holdfast._net.clients import Client
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 
 
-class BaseWriteCore(lease.LeaseCore):
+class BaseWriteLease(BaseLease):
+    """The lease of a writer: the part that the sync and the asyncio API share."""
+
+    @property
+    def downgraded(self) -> bool:
+        """True once the writer has become a reader by `downgrade`."""
+        downgraded: bool = self._core.downgraded
+        return downgraded
+
+
+class BaseWriteCore(BaseLeaseCore):
     """The internal object of a writer's lease: the part that the sync and the asyncio API share."""
 
     downgraded = False
@@ -40,7 +56,7 @@ class BaseWriteCore(lease.LeaseCore):
         self.check()
 
 
-class Side(PermitsLock[L, Client]):
+class BaseSide(PermitsLock[L, Client]):
     """One side of a read-write lock: the read side, which many hold, or the write side."""
 
     _what = "read-write lock"
@@ -74,8 +90,10 @@ class Side(PermitsLock[L, Client]):
 class BaseRWLock(Generic[L, Client]):
     """The options of a read-write lock: the part that the sync and the asyncio API share."""
 
-    _side_types: tuple[type[Side[Any, Any]], type[Side[Any, Any]]]
+    _side_types: tuple[type[BaseSide[Any, Any]], type[BaseSide[Any, Any]]]
     """The classes of the read side and of the write side."""
+    _read: Any
+    _write: Any
 
     @hides_client("RWLock.__init__")
     def __init__(
@@ -107,8 +125,8 @@ class BaseRWLock(Generic[L, Client]):
             "writers": HeldPermits(),
         }
         read, write = self._side_types
-        self._read: Any = read(client, name, writes=False, **options)
-        self._write: Any = write(client, name, writes=True, **options)
+        self._read = read(client, name, writes=False, **options)
+        self._write = write(client, name, writes=True, **options)
 
     @property
     def name(self) -> str:
@@ -126,3 +144,183 @@ class BaseRWLock(Generic[L, Client]):
         if not hasattr(self, "_write"):  # The options were refused.
             return f"<holdfast {type(self).__name__}, not made>"
         return repr(self._write).replace(type(self._write).__name__, type(self).__name__, 1)
+
+
+class WriteLease(BaseWriteLease, Lease):
+    """The lease of a writer, which can be turned into a reader's."""
+
+    def downgrade(self) -> None:
+        """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
+        """
+        self._core.run(self._core.downgrade_on_server)
+
+
+class _WriteCore(BaseWriteCore, LeaseCore):
+    """The internal object of a writer's lease, of a thread."""
+
+
+class _Side(BaseSide[L, SyncClient], BaseSyncPermits[L]):
+    def release(self) -> None:
+        """Release one acquisition made through this object; any thread or task may do it. The caller's own acquisitions are
+        released first.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached: the lease then expires.
+        """
+        self._release()
+
+
+class ReadSide(_Side[Lease]):
+    """The read side of a read-write lock, which many readers can hold at the same time."""
+
+
+class WriteSide(_Side[WriteLease]):
+    """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
+
+    _core_type = _WriteCore
+    _lease_type = WriteLease
+
+    def __enter__(self) -> WriteLease:
+        """Acquire the lock for writing within ``wait`` and return the writer's lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached. Raises RuntimeError if this
+        thread holds the lock already.
+        """
+        return super().__enter__()
+
+
+class RWLock(BaseRWLock[Lease, SyncClient]):
+    """A named lock that many readers hold at the same time, or one writer, anywhere.
+
+    Use ``with lock.read:`` and ``with lock.write:``; each side works like a `Lock`. The lock is granted in the order of
+    arrival, so neither side starves: readers that arrive after a waiting writer wait behind it. Readers that wait next to
+    each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only until its
+    lease expires.
+
+    Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, because it could wait
+    forever. A writer can become a reader (`WriteLease.downgrade`).
+
+    Args:
+        client: as for `Lock`: one server, or a Cluster; not several servers.
+        name: name of the lock, 1 to 512 bytes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held.
+        wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
+        progress_within: seconds within which the holder has to call ``progress()`` of its lease again; otherwise the holder
+            counts as hung, and the lease is lost.
+        label: text that describes this user of the lock, shown to its waiters.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _side_types = (ReadSide, WriteSide)
+    _read: ReadSide
+    _write: WriteSide
+
+    @property
+    def read(self) -> ReadSide:
+        """The read side: many readers can hold it at the same time, while no writer holds the lock."""
+        return self._read
+
+    @property
+    def write(self) -> WriteSide:
+        """The write side: one writer can hold it, while no reader holds the lock."""
+        return self._write
+
+
+@of_asyncio
+class AioWriteLease(BaseWriteLease, AioLease):
+    """The lease of a writer, which can be turned into a reader's."""
+
+    async def downgrade(self) -> None:
+        """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
+        """
+        await self._core.run(self._core.downgrade_on_server)
+
+
+class _AioWriteCore(BaseWriteCore, AioLeaseCore):
+    """The internal object of a writer's lease, of a task."""
+
+
+class _AioSide(BaseSide[L, AsyncClient], BaseAioPermits[L]):
+    async def release(self) -> None:
+        """Release one acquisition made through this object; any thread or task may do it. The caller's own acquisitions are
+        released first.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached: the lease then expires.
+        """
+        await self._release()
+
+
+@of_asyncio
+class AioReadSide(_AioSide[AioLease]):
+    """The read side of a read-write lock, which many readers can hold at the same time."""
+
+
+@of_asyncio
+class AioWriteSide(_AioSide[AioWriteLease]):
+    """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
+
+    _core_type = _AioWriteCore
+    _lease_type = AioWriteLease
+
+    async def __aenter__(self) -> AioWriteLease:
+        """Acquire the lock for writing within ``wait`` and return the writer's lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached. Raises RuntimeError if this task
+        holds the lock already.
+        """
+        return await super().__aenter__()
+
+
+@of_asyncio
+class AioRWLock(BaseRWLock[AioLease, AsyncClient]):
+    """A named lock that many readers hold at the same time, or one writer, anywhere.
+
+    Use ``async with lock.read:`` and ``async with lock.write:``; each side works like a `Lock`. The lock is granted in the
+    order of arrival, so neither side starves: readers that arrive after a waiting writer wait behind it. Readers that wait
+    next to each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only
+    until its lease expires.
+
+    Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, because it could wait
+    forever. A writer can become a reader (`WriteLease.downgrade`).
+
+    Args:
+        client: as for `Lock`: one server, or a Cluster; not several servers.
+        name: name of the lock, 1 to 512 bytes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held.
+        wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
+        progress_within: seconds within which the holder has to call ``progress()`` of its lease again; otherwise the holder
+            counts as hung, and the lease is lost.
+        label: text that describes this user of the lock, shown to its waiters.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _side_types = (AioReadSide, AioWriteSide)
+    _read: AioReadSide
+    _write: AioWriteSide
+
+    @property
+    def read(self) -> AioReadSide:
+        """The read side: many readers can hold it at the same time, while no writer holds the lock."""
+        return self._read
+
+    @property
+    def write(self) -> AioWriteSide:
+        """The write side: one writer can hold it, while no reader holds the lock."""
+        return self._write

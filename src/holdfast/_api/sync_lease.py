@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lease as leases
 from holdfast._durations import Seconds
@@ -15,6 +15,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
+
+T = TypeVar("T")
 
 log = logger("holdfast")
 
@@ -34,7 +36,7 @@ class Lease(leases.BaseLease):
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        self._core.driver.run(self._core.renew_on_server(ttl))
+        self._core.run(self._core.renew_on_server, ttl)
 
     def verify(self) -> None:
         """Ask the server whether it still has the lease. `check` does not ask it.
@@ -45,7 +47,7 @@ class Lease(leases.BaseLease):
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        self._core.driver.run(self._core.verify_on_server())
+        self._core.run(self._core.verify_on_server)
 
     def release(self) -> None:
         """Release the lock.
@@ -95,6 +97,11 @@ class TellsLoss(leases.UserLease):
     on_lost: Callable[..., object] | None
     first_to_tell: Callable[[], bool]
     make_way: Callable[[], None]
+    driver: Runner
+
+    def run(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run an operation of the lease."""
+        return self.driver.run(operation(*args))
 
     def notice_loss(self) -> None:
         try:
@@ -117,8 +124,6 @@ class TellsLoss(leases.UserLease):
 
 class LeaseCore(TellsLoss, leases.LeaseCore):
     """The internal object of a lease of a thread."""
-
-    driver: Runner
 
     def lost_event(self) -> threading.Event:
         """Return the event that is set when the lease is lost."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lock
 from holdfast._api.error_map import cause, hide_frames
 from holdfast._api.fair_lock import BaseFairLock
-from holdfast._api.flow import InThreads
+from holdfast._api.flow import InThreads, complete
 from holdfast._api.foreign_words import ASYNC_WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
@@ -31,7 +30,6 @@ from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, 
 
 if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
-    from holdfast._net.endpoint import Topology
 
 __all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 
@@ -113,12 +111,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
     def locked(self) -> bool:
         """Return True if anybody holds the lock. For a semaphore or a side of an RWLock: if an acquisition would have to wait.
         Asks the server; raises ServerError if it cannot be reached."""
-        return self._ask(self._is_locked)
-
-    def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._cluster is not None:
-            self._locate(self._cluster)
-        return self._driver().run(operation())
+        return complete(self._ask(self._is_locked))
 
     def __enter__(self) -> L:
         """Acquire the lock within this object's ``wait`` and return the lease.
@@ -183,19 +176,6 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
     def _detach(self, core: LeaseCore) -> None:
         self._entered.remove(core)
 
-    def _find_server(self) -> None:
-        if self._cluster is not None:
-            self._locate(self._cluster)
-
-    def _locate(self, cluster: Topology) -> None:
-        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
-        if not cluster.known:
-            try:
-                cluster.refresh(self._endpoint.timeout)
-            except WireError as error:
-                raise self._user_error(error) from cause(error)
-        self._settle(cluster)
-
     def _driver(self) -> Runner:
         driver = self._home
         if driver is None or not driver.process.here:
@@ -225,9 +205,8 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
     def _prepared(self) -> tuple[Runner, Attempt]:
         """Return the driver for the lock's server, which is looked up in a Cluster, and a new attempt."""
         if self._cluster is not None:
-            self._locate(self._cluster)
-        driver = self._driver()
-        return driver, self._new_attempt(driver)
+            complete(self._find_server())
+        return (driver := self._driver()), self._new_attempt(driver)
 
     def _operate(self, driver: Runner, attempt: Attempt, wait: float | None) -> tuple[Runner, Grant | Busy]:
         """Acquire the lock by an operation. Return the driver that has run it, and the result."""
@@ -239,8 +218,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         try:
             return driver, driver.run(self._try(attempt, wait))
         except SlotMoved:
-            assert self._cluster is not None
-            self._locate(self._cluster)
+            complete(self._find_server())
             driver = self._driver()
             return self._operate(driver, attempt, self._moved(attempt, driver, wait))
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:

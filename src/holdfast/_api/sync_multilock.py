@@ -30,14 +30,14 @@ class MultiLease(multilocks.BaseMultiLease):
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
-        self._core.driver.run(self._core.renew_on_server(ttl))
+        self._core.run(self._core.renew_on_server, ttl)
 
     def verify(self) -> None:
         """Ask the servers whether they still have all leases. `check` does not ask them. See `Lease.verify`.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
-        self._core.driver.run(self._core.verify_on_server())
+        self._core.run(self._core.verify_on_server)
 
     def release(self) -> None:
         """Release all locks.

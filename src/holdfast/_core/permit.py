@@ -57,6 +57,11 @@ class Count(NamedTuple):
     waiting: int
     """Number of waiters, each of which may want several permits."""
 
+    @property
+    def free(self) -> int:
+        """Number of permits that are free."""
+        return max(0, self.limit - self.used)
+
 
 def _read_limit(raw: object) -> Count | Conflict | None:
     match raw:

@@ -21,10 +21,10 @@ def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -
             f"the lock of {option}", NO_MAJORITIES, "without this option, a majority of the servers grants a plain lock"
         )
     if args.limit:
-        from holdfast._api.sync_semaphore import Semaphore
+        from holdfast._api.semaphore import Semaphore
 
         return Semaphore(urls[0], name, args.limit, **options)
-    from holdfast._api.sync_rwlock import RWLock
+    from holdfast._api.rwlock import RWLock
 
     both = RWLock(urls[0], name, **options)
     return both.read if args.shared else both.write
