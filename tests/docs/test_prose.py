@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from docs.pages import PAGES, ROOT
 from docs.prose import read, read_pages
+from sources import LAB, PACKAGE
 
 QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
 HEADLESS = re.compile(r"(?:^|(?<=[.:;!?] )|(?<=\())(Who|What|Whose|Whom|Whoever|Whatever|Where)\b(?![^.?]*\?)")
@@ -76,6 +80,32 @@ def test_the_pages_are_written_so() -> None:
     assert {text.path for text in texts} == set(PAGES)
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(re.sub(r"\[.+?\]", "X", text.text))] == []  # links may be titles of pages
+
+
+def outside_entries(docstring: str) -> list[str]:
+    """Return the lines of the sections Args and Raises that are indented like an entry, and are none. The site needs names."""
+    sections = re.findall(r"^(?:Args|Raises):\n((?: .*\n?|\n)+)", inspect.cleandoc(docstring), re.MULTILINE)
+    lines = [line for section in sections for line in section.splitlines()]
+    return [line for line in lines if re.match(r" {4}\S", line) and not re.match(r" {4}[\w*.]+: ", line)]
+
+
+def docstrings(*packages: Path) -> Iterator[tuple[Path, str]]:
+    """Find all docstrings of modules, classes and functions."""
+    for path in sorted(path for package in packages for path in package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield path, ast.get_docstring(node) or ""
+
+
+def test_a_continued_line_has_to_be_indented() -> None:
+    docstring = "Wait.\n\nArgs:\n    ttl: seconds, or\n    none.\n    wait: a\n        b: c\n\nNot: one"
+    assert outside_entries(docstring) == ["    none."]
+
+
+def test_sections_of_docstrings_are_indented() -> None:
+    found = list(docstrings(PACKAGE, LAB))
+    assert sum(docstring.count("\nArgs:\n") for _, docstring in found) > 40
+    assert [(path.name, line) for path, docstring in found for line in outside_entries(docstring)] == []
 
 
 def test_the_sentences_of_a_page(tmp_path: Path) -> None:

@@ -489,7 +489,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
             shard.
         ttl: seconds for which a value is fresh.
         stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
-        loading fails.
+            loading fails.
         codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
             only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
@@ -620,7 +620,7 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
             shard.
         ttl: seconds for which a value is fresh.
         stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
-        loading fails.
+            loading fails.
         codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
             only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
