@@ -134,7 +134,7 @@ _LATER = {
 """Maps each public name that is imported at its first use (PEP 562) to its module, so that ``import holdfast`` is quick."""
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts any name as ours
-    __getattr__ = later(globals(), _LATER)
+    __getattr__ = later(globals(), _LATER, "holdfast._api.foreign_words")
 
     def __dir__():
         return sorted({*globals(), *__all__})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 
 from holdfast._api import decorator
 from holdfast._api.flow import of_asyncio
-from holdfast._api.foreign_words import ASYNC_WITH, WITH
+from holdfast._api.foreign_words import ASYNC_WITH, CONNECTION_METHODS, WITH, ForeignMethods
 from holdfast._api.options import MIN_TTL, checked_wait, seconds
 from holdfast._core.names import start
 from holdfast._durations import Seconds
@@ -175,8 +175,10 @@ else:
     _transactional = Method("transactional")
 
 
-class BaseConnection:
+class BaseConnection(ForeignMethods):
     """The client and the defaults of a connection: the part that both APIs share."""
+
+    _foreign = CONNECTION_METHODS
 
     _face: Literal["sync", "asyncio"]
 

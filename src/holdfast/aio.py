@@ -123,4 +123,4 @@ _LATER = {
 """Maps each public name that is imported at its first use (PEP 562) to its module, so that ``import holdfast.aio`` is quick."""
 
 if not TYPE_CHECKING:
-    __getattr__ = later(globals(), _LATER)
+    __getattr__ = later(globals(), _LATER, "holdfast._api.foreign_words")

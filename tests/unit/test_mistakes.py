@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
+import operator
 import re
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -71,7 +75,7 @@ def test_options_of_functions(module: Any) -> None:
         module.once(URL, "x", keep=60, expire=1)
 
 
-@pytest.mark.parametrize("name", foreign_words.METHODS)
+@pytest.mark.parametrize("name", foreign_words.LOCK_METHODS)
 @pytest.mark.parametrize("make", [holdfast.Lock, aio.Lock, holdfast.RLock], ids=["sync", "asyncio", "rlock"])
 def test_methods_of_other_libraries(make: Callable[..., object], name: str) -> None:
     lock = make(URL, "x")
@@ -81,6 +85,105 @@ def test_methods_of_other_libraries(make: Callable[..., object], name: str) -> N
     assert not hasattr(lock, name)
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
         lock.xyzzy  # type: ignore[attr-defined]  # noqa: B018
+
+
+ACQUIRE = {
+    "blocking_timeout": "pass timeout= .*, or wait= to the lock itself",
+    "wait": "pass timeout= .*, or wait= to the lock itself",
+    "ttl": "pass ttl= to the lock itself",
+    "sleep": "leave it out: a waiter is notified",
+    "token": "leave it out",
+    "nonblocking": "pass blocking=False",
+    "count": "pass weight= to the Semaphore itself",
+}
+
+
+@pytest.mark.parametrize("cls", ["Lock", "FairLock", "RLock", "Redlock", "Semaphore", "MultiLock"])
+def test_arguments_of_acquire_of_other_libraries(cls: str) -> None:
+    client: Any = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)] if cls == "Redlock" else URL
+    named: Any = ["x"] if cls == "MultiLock" else "x"
+    for word, hint in ACQUIRE.items():
+        with pytest.raises(TypeError, match=rf"^acquire\(\) has no {word}=: {hint}") as caught:
+            getattr(holdfast, cls)(client, named).acquire(**{word: 1})
+        is_one_line(caught.value)
+        with pytest.raises(TypeError, match=rf"^acquire\(\) has no {word}=: {hint}"):
+            asyncio.run(getattr(aio, cls)(client, named).acquire(**{word: 1}))
+    with pytest.raises(TypeError, match=r"^acquire\(\) got an unexpected .* 'blocknig'; did you mean blocking=\?"):
+        getattr(holdfast, cls)(client, named).acquire(blocknig=False)
+
+
+@pytest.mark.parametrize(("option", "meant"), [("tll", "ttl"), ("lable", "label"), ("on_loss", "on_lost"), ("prefx", "prefix")])
+def test_an_option_with_a_typing_error(option: str, meant: str) -> None:
+    for make in (NOWHERE.Lock, NOWHERE.aio.Lock, NOWHERE.RWLock, NOWHERE.locked):
+        with pytest.raises(TypeError, match=rf"got an unexpected keyword argument '{option}'; did you mean {meant}=\?$"):
+            make(URL, "x", **{option: 1})
+    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'xyzzy'$"):
+        NOWHERE.Lock(URL, "x", xyzzy=1)
+
+
+OBJECTS: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {
+    "Semaphore": (("x", 3), foreign_words.SEMAPHORE_METHODS),
+    "RWLock": (("x",), foreign_words.RWLOCK_METHODS),
+    "Cache": (("x",), foreign_words.CACHE_METHODS),
+    "Election": (("x",), foreign_words.ELECTION_METHODS),
+    "Schedule": (("x",), foreign_words.SCHEDULE_METHODS),
+    "Inspector": ((), foreign_words.INSPECTOR_METHODS),
+    "Connection": (("hf:", 30.0, None), foreign_words.CONNECTION_METHODS),
+    "Lease": ((), foreign_words.LEASE_METHODS),
+}
+"""Classes with a table of words of other libraries, and the arguments after the client."""
+
+
+@pytest.mark.parametrize("module", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("cls", OBJECTS)
+def test_methods_of_other_libraries_in_other_classes(module: Any, cls: str) -> None:
+    arguments, words = OBJECTS[cls]
+    made = object.__new__(module.Lease) if cls == "Lease" else getattr(module, cls)(URL, *arguments)
+    for word, hint in words.items():
+        with pytest.raises(AttributeError, match=rf"^'{cls}' object has no attribute '{word}': {re.escape(hint)}$") as caught:
+            getattr(made, word)
+        is_one_line(caught.value)
+        for called in re.findall(r"(?<![\w.(@])([a-z_]+)\(", hint):
+            assert hasattr(made, called) or (cls == "Semaphore" and hasattr(module.Lease, called)), called
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
+        made.xyzzy  # noqa: B018
+
+
+def test_a_lock_with_two_sides_is_not_entered() -> None:
+    async def main() -> None:
+        async with NOWHERE.aio.RWLock(URL, "x"):
+            raise AssertionError
+
+    sides = r"^RWLock: use one of the two sides: `with lock\.read:` or `with lock\.write:`"
+    with pytest.raises(TypeError, match=sides), NOWHERE.RWLock(URL, "x"):
+        raise AssertionError
+    with pytest.raises(TypeError, match=sides):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("module", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize(("name", "hint"), [(name, hint) for name, hint in foreign_words.NAMES.items() if name != "asyncio"])
+def test_names_of_other_libraries(module: Any, name: str, hint: str) -> None:
+    if name in vars(module):  # a submodule that was imported, or a module that this one imports
+        return
+    text = f"module '{module.__name__}' has no attribute '{name}': {hint}"
+    with pytest.raises(AttributeError, match=f"^{re.escape(text)}$") as caught:
+        getattr(module, name)
+    is_one_line(caught.value)
+    for path in re.findall(r"holdfast\.([\w.]+)", hint):
+        if "write" in hint:
+            assert importlib.util.find_spec(f"holdfast.{path}")
+        else:
+            assert operator.attrgetter(path)(holdfast)
+
+
+def test_a_name_with_a_typing_error() -> None:
+    """Python itself suggests the right name, because the error has the module and the name."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import holdfast; holdfast.Semaphor"], capture_output=True, text=True, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last == "AttributeError: module 'holdfast' has no attribute 'Semaphor'. Did you mean: 'Semaphore'?"
 
 
 def is_one_line(error: BaseException) -> None:

@@ -228,8 +228,9 @@ def test_acquire_accepts_what_a_threading_lock_accepts(stage: Stage, args: tuple
 
 def test_acquire_has_the_parameters_of_a_threading_lock() -> None:
     for cls in (Lock, aio.Lock):
-        parameters = list(inspect.signature(cls.acquire).parameters.values())[1:]
+        *parameters, others = list(inspect.signature(cls.acquire).parameters.values())[1:]
         assert [(p.name, p.default) for p in parameters] == [("blocking", True), ("timeout", -1)]
+        assert (others.kind, others.annotation) == (others.VAR_KEYWORD, "Never"), "words of other libraries, which are refused"
 
 
 def test_release_of_what_is_not_held(stage: Stage) -> None:

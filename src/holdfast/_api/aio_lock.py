@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast._api import lock
 from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
@@ -14,6 +14,7 @@ from holdfast._api.flow import InTasks
 from holdfast._api.foreign_words import WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
+from holdfast._api.options import refuse_mistaken
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, Grant
@@ -65,12 +66,14 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         core = self._live()
         return None if core is None else core.user_lease()
 
-    async def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
 
         Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
+        if mistaken:
+            refuse_mistaken(mistaken, "acquire")
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         node = self._node
         if node is None or not self._is_direct or node.keeper.closing:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from holdfast._api import aio_redlock
 from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
 from holdfast._api.aio_lock import Lock
-from holdfast._api.options import acquire_wait
+from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._api.rlock import BaseOwnedCore, Reentrant, holdings
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient
@@ -53,7 +53,7 @@ class RLock(Reentrant[LockLease, AsyncClient], Lock):
 
         __new__.__wrapped__ = Reentrant.__init__  # For the signature that help() shows.
 
-    async def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
         again at once.
 
@@ -61,6 +61,7 @@ class RLock(Reentrant[LockLease, AsyncClient], Lock):
         allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
         cannot be reached.
         """
+        refuse_mistaken(mistaken, "acquire")
         held = holdings()
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:

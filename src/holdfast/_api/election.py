@@ -9,6 +9,7 @@ from typing import Any, Generic, Never, NoReturn
 
 from holdfast._api import error_map, lock
 from holdfast._api import lease as leases
+from holdfast._api.foreign_words import ELECTION_METHODS, ForeignMethods
 from holdfast._api.lock import L
 from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
 from holdfast._api.statistics import LockStatistics
@@ -131,8 +132,10 @@ class BaseTermCore(leases.LeaseCore):
         raise self.lease_lost()
 
 
-class BaseElection(Generic[L, Client]):
+class BaseElection(ForeignMethods, Generic[L, Client]):
     """The options and the state of one candidate: the part that the sync and the asyncio API share."""
+
+    _foreign = ELECTION_METHODS
 
     _lock: Any
     """The lock whose holder leads: a `BaseElectionLock`, or one on several servers."""

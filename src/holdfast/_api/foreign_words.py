@@ -6,7 +6,8 @@ names the right word is the documentation that they read first. The tables are l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 _LEASE = "pass ttl= for how long the lock outlives a crashed holder; a live holder renews it"
 _WAIT = "pass wait= for how long to wait for the lock"
@@ -72,14 +73,32 @@ ELECTIONS = {
 }
 SCHEDULES = {
     **_EVERYWHERE,
+    "timeout": (
+        "pass max_runtime= of a job for how long a run may take, ttl= of a job for how long the lease of a run outlives a "
+        "crashed process, or finish_within= of run() and stop() for how long runs may go on"
+    ),
     **dict.fromkeys(("timezone", "tz"), "pass tz= to the timetable, as in cron(..., tz='Europe/Berlin')"),
     **dict.fromkeys(("max_workers", "max_instances", "executors"), "pass concurrency= for the runs of this process"),
     **dict.fromkeys(("expire", "lease_time"), "pass ttl= to a job, for how long a run outlives a crashed process"),
 }
-_OF = {"Cache": CACHES, "once": ONCE, "Election": ELECTIONS, "Schedule": SCHEDULES}
+_OF_LOCK = "to the lock itself, as in Lock(client, name"
+ACQUIRES = {
+    **dict.fromkeys(
+        ("blocking_timeout", "acquire_timeout", "wait", "wait_timeout", "wait_time", "max_wait"),
+        f"pass timeout= for how long to wait for the lock, or wait= {_OF_LOCK}, wait=5)",
+    ),
+    **dict.fromkeys(("block", "nonblocking", "non_blocking"), "pass blocking=False to fail at once"),
+    **dict.fromkeys(("ttl", "expire", "expires", "ex", "px", "lease_time", "lease"), f"pass ttl= {_OF_LOCK}, ttl=30)"),
+    **dict.fromkeys(("sleep", "retry_delay", "retry_times", "interval"), _POLLING),
+    **dict.fromkeys(("token", "id", "owner", "identifier"), "leave it out: each acquisition has a token of its own"),
+    **dict.fromkeys(("n", "count", "permits", "weight"), "pass weight= to the Semaphore itself"),
+}
+"""Arguments of ``acquire`` of other libraries."""
+
+_OF = {"Cache": CACHES, "once": ONCE, "Election": ELECTIONS, "Schedule": SCHEDULES, "acquire": ACQUIRES}
 """Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
 
-METHODS = {
+LOCK_METHODS = {
     "extend": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
     "reacquire": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
     "renew": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
@@ -93,7 +112,100 @@ METHODS = {
     "force_release": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to revoke the lock from its holder",
     "ttl": "use remaining() of the lease that `with` or acquire() returns",
 }
-"""Methods and attributes of locks of other libraries, and what a lock or its lease has instead."""
+"""Methods and attributes of locks of other libraries, and what a lock or its lease has instead. The tables below are those of
+the other classes."""
+
+SEMAPHORE_METHODS = LOCK_METHODS | dict.fromkeys(
+    ("value", "permits", "capacity", "size"), "call limit() for the number of permits, or available() for the free ones"
+)
+LEASE_METHODS = {
+    **dict.fromkeys(
+        ("extend", "reacquire", "refresh"), "call renew(ttl); the lease is renewed by itself unless the lock has renew=False"
+    ),
+    **dict.fromkeys(
+        ("owned", "held", "valid", "is_valid", "locked", "is_lost"),
+        "call check(), which raises LeaseLost if the lease is lost, or verify(), which asks the server; or read lost.is_set()",
+    ),
+    **dict.fromkeys(("ttl", "expires", "expires_at", "expiration", "validity", "timeout"), "call remaining(), in seconds"),
+    **dict.fromkeys(("token", "fencing_token", "id", "version"), "use fence, a number that rises with each acquisition"),
+    **dict.fromkeys(("acquire", "lock"), "a lease is one acquisition; to acquire the lock again meanwhile, use holdfast.RLock"),
+    "unlock": "call release()",
+}
+_BOTH_SIDES = "use one of the two sides, as in `with lock.read:` or `lock.write.acquire()`"
+RWLOCK_METHODS = {
+    **dict.fromkeys(("acquire", "release", "locked", "lease", "statistics"), _BOTH_SIDES),
+    **dict.fromkeys(("read_lock", "reader", "shared", "acquire_read", "gen_rlock"), "use read, as in `with lock.read:`"),
+    **dict.fromkeys(("write_lock", "writer", "exclusive", "acquire_write", "gen_wlock"), "use write, as in `with lock.write:`"),
+}
+CACHE_METHODS = {
+    **dict.fromkeys(("get_or_set", "get_or_create", "get_or_compute", "remember", "fetch"), "call get_or_load(key, loader)"),
+    **dict.fromkeys(("cached", "cache", "cache_on_arguments", "wrap"), 'decorate with @cache.memoize("price:{sku}")'),
+    **dict.fromkeys(("add", "put"), "call set(key, value)"),
+    **dict.fromkeys(("pop", "remove", "evict", "expire"), "call delete(key)"),
+    **dict.fromkeys(("flush", "flush_all", "reset"), "call clear()"),
+    **dict.fromkeys(("stats", "info"), "call statistics()"),
+}
+ELECTION_METHODS = {
+    **dict.fromkeys(("run", "start", "elect", "lead", "acquire"), "use `with election as term:`, or call campaign()"),
+    **dict.fromkeys(("stop", "release", "step_down", "abdicate"), "call resign()"),
+    **dict.fromkeys(("elected", "is_elected", "leading"), "use is_leader"),
+    **dict.fromkeys(("get_leader", "current_leader"), "call leader()"),
+    **dict.fromkeys(("watch", "subscribe", "listen"), "iterate over observe()"),
+    **dict.fromkeys(("id", "identifier"), "use candidate"),
+}
+_DECLARE = 'decorate a function with @schedule.every("5m") or @schedule.cron("0 3 * * *"), or call add()'
+SCHEDULE_METHODS = {
+    **dict.fromkeys(("add_job", "job", "task", "scheduled_job", "interval", "repeat", "do"), _DECLARE),
+    **dict.fromkeys(("run_forever", "run_pending", "serve", "loop"), "call run()"),
+    **dict.fromkeys(("shutdown", "close"), "call stop()"),
+    **dict.fromkeys(("get_jobs", "list_jobs"), "use jobs for those of this process, or status() for all"),
+    **dict.fromkeys(("trigger", "execute", "run_job"), "call run_now(job)"),
+    **dict.fromkeys(("pause_job", "resume_job", "remove_job"), "leave out _job: call pause(job), resume(job) or remove(job)"),
+}
+INSPECTOR_METHODS = {
+    **dict.fromkeys(("ls", "list", "all", "keys", "scan"), "iterate over locks()"),
+    **dict.fromkeys(("get", "info", "holder", "lock", "inspect"), "call show(name)"),
+    **dict.fromkeys(("kill", "revoke", "force_release", "unlock", "delete"), "call break_lock(name)"),
+}
+CONNECTION_METHODS = {
+    **dict.fromkeys(("mutex", "acquire", "Lock"), "call lock(name)"),
+    **dict.fromkeys(("rw_lock", "read_lock", "write_lock"), "call rwlock(name), whose read and write are the two sides"),
+    **dict.fromkeys(("leader", "leader_election"), "call election(name)"),
+    **dict.fromkeys(("memoize", "cached"), 'call cache(name), and decorate with @cache.memoize("price:{sku}")'),
+    **dict.fromkeys(("inspect", "locks", "ls", "show", "break_lock"), "call inspector(), which has the methods for all locks"),
+    **dict.fromkeys(("every", "cron"), "call schedule(name), which has the decorators"),
+    **dict.fromkeys(("disconnect", "aclose", "quit"), "call close()"),
+    **dict.fromkeys(
+        ("get", "set", "delete", "execute_command", "pipeline", "eval", "publish", "ping"),
+        "a connection makes locks and the like; for other commands, use your own client",
+    ),
+}
+
+_SUBMODULES = ("django", "doctor", "schedule", "sqlalchemy", "testing")
+NAMES = {
+    **dict.fromkeys(("Mutex", "RedisLock", "DistributedLock", "NamedLock", "TTLLock"), "use holdfast.Lock"),
+    **dict.fromkeys(("AsyncLock", "AioLock", "AIOLock", "asyncio"), "use holdfast.aio.Lock"),
+    **dict.fromkeys(("RedLock", "QuorumLock"), "use holdfast.Redlock"),
+    **dict.fromkeys(("ReentrantLock", "RecursiveLock"), "use holdfast.RLock"),
+    **dict.fromkeys(("ReadWriteLock", "ReaderWriterLock", "SharedLock"), "use holdfast.RWLock"),
+    **dict.fromkeys(("Leader", "LeaderElection", "Candidate"), "use holdfast.Election"),
+    **dict.fromkeys(("Scheduler", "every", "cron"), "use holdfast.Schedule"),
+    **dict.fromkeys(("cached", "memoize", "cache"), "use holdfast.Cache, whose method memoize decorates functions"),
+    **dict.fromkeys(("synchronized", "with_lock", "lock", "mutex"), "use holdfast.Lock, or the decorator holdfast.locked"),
+    **dict.fromkeys(("idempotent", "run_once"), "use holdfast.once"),
+    **dict.fromkeys(("inspect", "ls", "break_lock"), "use holdfast.Inspector"),
+    **dict.fromkeys(
+        ("guard", "fence", "accept", "fenced_set"),
+        "use accept or fenced_set of holdfast.fencing, in asyncio those with aio_ before their names",
+    ),
+    **dict.fromkeys(("Redis", "Valkey", "Client", "from_url"), "use holdfast.connect, or pass a URL to Lock"),
+    **dict.fromkeys(
+        ("LockError", "LockException", "Timeout", "LockNotOwnedError", "NotAcquired", "AlreadyLocked"),
+        "use holdfast.HoldfastError, or one of its subclasses: LockTimeout, NotHeld, LeaseLost, ServerError, ConfigError",
+    ),
+    **{name: f"write `import holdfast.{name}`" for name in _SUBMODULES},
+}
+"""Names that a user may expect in `holdfast` or `holdfast.aio`, and what there is instead."""
 
 
 def hint_for(option: str, cls: str) -> str:
@@ -102,13 +214,21 @@ def hint_for(option: str, cls: str) -> str:
     return _OF.get(cls, LOCKS).get(option, "")
 
 
+def hint_for_name(name: str) -> str:
+    """Return the end of the error for a name that a module of ours does not have; empty if the name is not known."""
+    return f": {NAMES[name]}" if name in NAMES else ""
+
+
 class ForeignMethods:
     """A base class whose error names the right method when a user looks up a method of another library."""
+
+    _foreign: ClassVar[Mapping[str, str]] = LOCK_METHODS
+    """Methods and attributes of other libraries, and what this class has instead."""
 
     if not TYPE_CHECKING:  # a type checker must refuse these names
 
         def __getattr__(self, name: str) -> Any:
-            hint = f": {METHODS[name]}" if name in METHODS else ""
+            hint = f": {self._foreign[name]}" if name in self._foreign else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
 
@@ -132,3 +252,5 @@ class NoWith:
 
 WITH = NoWith("this class is for asyncio: use `async with`, or the class of the same name in holdfast for threads")
 ASYNC_WITH = NoWith("this class is for threads: use `with`, or the class of the same name in holdfast.aio for asyncio")
+
+SIDES = NoWith("use one of the two sides: `with lock.read:` or `with lock.write:`, in asyncio with `async with`")

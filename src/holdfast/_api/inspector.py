@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.foreign_words import INSPECTOR_METHODS, ForeignMethods
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
 from holdfast._api.options import checked_timeout
 from holdfast._core import names
@@ -49,8 +50,10 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
     return scan.scan_pattern(prefix, pieces), test
 
 
-class BaseInspector(Steps, Generic[Client]):
+class BaseInspector(ForeignMethods, Steps, Generic[Client]):
     """The state and the flows of an `Inspector`: the part that the sync and the asyncio API share."""
+
+    _foreign = INSPECTOR_METHODS
 
     _caller_type: type[BaseCaller]
 

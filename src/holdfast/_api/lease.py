@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._api.error_map import cause, server_error
+from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
 from holdfast._core.lock.owner import Owner, Reference
@@ -56,8 +57,10 @@ class Home(Protocol):
         """Return the local time in seconds."""
 
 
-class BaseLease:
+class BaseLease(ForeignMethods):
     """The lease of an acquisition, as users hold it: the part that the sync and the asyncio API share."""
+
+    _foreign = LEASE_METHODS
 
     def __init__(self, core: Any) -> None:
         self._core = core

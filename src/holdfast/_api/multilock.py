@@ -10,6 +10,7 @@ from typing import Any, Generic, Never, NoReturn, TypeVar
 from holdfast._api import lock as lock_base
 from holdfast._api.error_map import cause
 from holdfast._api.flow import Steps
+from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
 from holdfast._api.lease import LeaseCore, UserLease
 from holdfast._api.lock import Member, member_of
 from holdfast._api.options import refuse_mistaken
@@ -307,8 +308,10 @@ class BaseMultiLock(Steps, Generic[M, Client]):
         return record
 
 
-class BaseMultiLease:
+class BaseMultiLease(ForeignMethods):
     """The lease of several locks acquired together, as users hold it: the part that the sync and the asyncio API share."""
+
+    _foreign = LEASE_METHODS
 
     def __init__(self, core: BaseMultiCore) -> None:
         self._core: Any = core

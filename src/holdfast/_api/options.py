@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
 import warnings
 from typing import Any
@@ -100,10 +101,19 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
-    """Raise TypeError for the first unknown option of a class or function, with a hint for a word of another library."""
+    """Raise TypeError for the first unknown option of the calling function: with a hint for a word of another library, or with
+    the option that is spelled much like it. ``cls``: name of the class or function, for the error."""
     for name in mistaken:
         hint = hint_for(name, cls)
-        raise TypeError(f"{cls}() has no {name}=: {hint}" if hint else f"{cls}() got an unexpected keyword argument {name!r}")
+        if hint:
+            raise TypeError(f"{cls}() has no {name}=: {hint}")
+        import difflib  # imported here, because only errors need it
+
+        code = sys._getframe(1).f_code  # noqa: SLF001 - its parameters are the options
+        near = difflib.get_close_matches(name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], 1)
+        raise TypeError(
+            f"{cls}() got an unexpected keyword argument {name!r}" + (f"; did you mean {near[0]}=?" if near else "")
+        )
 
 
 def warn_of_short(ttl: float) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Never
+from typing import TYPE_CHECKING, Any, Generic, Never
 
 from holdfast._api import error_map
 from holdfast._api.aio_lease import Lease as AioLease
 from holdfast._api.aio_lease import LeaseCore as AioLeaseCore
 from holdfast._api.flow import of_asyncio
+from holdfast._api.foreign_words import RWLOCK_METHODS, SIDES, ForeignMethods
 from holdfast._api.lease import BaseLease
 from holdfast._api.lease import LeaseCore as BaseLeaseCore
 from holdfast._api.lock import L
@@ -87,8 +88,12 @@ class BaseSide(PermitsLock[L, Client]):
         return super()._new_attempt(driver)
 
 
-class BaseRWLock(Generic[L, Client]):
+class BaseRWLock(ForeignMethods, Generic[L, Client]):
     """The options of a read-write lock: the part that the sync and the asyncio API share."""
+
+    _foreign = RWLOCK_METHODS
+    if not TYPE_CHECKING:
+        __enter__ = __aenter__ = SIDES
 
     _side_types: tuple[type[BaseSide[Any, Any]], type[BaseSide[Any, Any]]]
     """The classes of the read side and of the write side."""

@@ -8,6 +8,7 @@ from typing import Never
 
 from holdfast._api.aio_lease import Lease as AioLease
 from holdfast._api.flow import complete, of_asyncio
+from holdfast._api.foreign_words import SEMAPHORE_METHODS
 from holdfast._api.lock import L
 from holdfast._api.options import checked_timeout, refuse_mistaken
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, PermitsLock
@@ -23,6 +24,8 @@ from holdfast.errors import ConfigError
 
 class BaseSemaphore(PermitsLock[L, Client]):
     """The options of a semaphore: the part that the sync and the asyncio API share."""
+
+    _foreign = SEMAPHORE_METHODS
 
     def _acquire_wait(self, blocking: bool, timeout: Seconds | None) -> float | None:
         return acquire_wait(self._wait, blocking, timeout)
@@ -128,12 +131,13 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         """The lease of the latest acquisition by this object that is not released; None if there is none."""
         return super().lease
 
-    def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds | None = None, **mistaken: Never) -> bool:
         """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.
 
         Works like threading.Semaphore.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
+        refuse_mistaken(mistaken, "acquire")
         # A negative timeout is 0 here, and -1 would mean this object's ``wait`` in the base class.
         return super().acquire(blocking, 0.0 if timeout == -1 else timeout)  # type: ignore[arg-type]  # None: `_acquire_wait`
 
@@ -204,12 +208,13 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         """The lease of the latest acquisition by this object that is not released; None if there is none."""
         return super().lease
 
-    async def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds | None = None, **mistaken: Never) -> bool:
         """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.
 
         Works like threading.Semaphore.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
+        refuse_mistaken(mistaken, "acquire")
         # A negative timeout is 0 here, and -1 would mean this object's ``wait`` in the base class.
         return await super().acquire(blocking, 0.0 if timeout == -1 else timeout)  # type: ignore[arg-type]  # None: `_acquire_wait`
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast._api import lock
 from holdfast._api.error_map import cause, hide_frames
@@ -14,6 +14,7 @@ from holdfast._api.flow import InThreads, complete
 from holdfast._api.foreign_words import ASYNC_WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
+from holdfast._api.options import refuse_mistaken
 from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
@@ -63,12 +64,14 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         core = self._live()
         return None if core is None else core.user_lease()
 
-    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
 
         Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
+        if mistaken:
+            refuse_mistaken(mistaken, "acquire")
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         node = self._node
         if node is None or not self._is_direct or node.keeper.closing:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from holdfast._api import sync_redlock
-from holdfast._api.options import acquire_wait
+from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._api.rlock import BaseOwnedCore, Holding, Holdings, Reentrant, holdings
 from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._api.sync_lock import Lock
@@ -53,7 +53,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
 
         __new__.__wrapped__ = Reentrant.__init__  # For the signature that help() shows.
 
-    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
         again at once.
 
@@ -61,6 +61,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
         cannot be reached.
         """
+        refuse_mistaken(mistaken, "acquire")
         held = holdings()
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:

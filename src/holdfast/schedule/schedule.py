@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Self, 
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
-from holdfast._api.foreign_words import ASYNC_WITH, WITH
+from holdfast._api.foreign_words import ASYNC_WITH, SCHEDULE_METHODS, WITH, ForeignMethods
 from holdfast._api.functions import is_async, refuse_bare, refuse_generator
 from holdfast._api.options import refuse_mistaken, seconds
 from holdfast._core.schedule import commands
@@ -153,18 +153,10 @@ class Overview:
     jobs: list[JobStatus]
 
 
-def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
-    """Raise TypeError for an unknown option of `Schedule`; for ``timeout=``, the message names the options to use instead."""
-    if "timeout" in mistaken:
-        raise TypeError(
-            "Schedule() has no timeout=: pass max_runtime= of a job for how long a run may take, ttl= of a job for how long "
-            "the lease of a run outlives a crashed process, or finish_within= of run() and stop() for how long runs may go on"
-        )
-    refuse_mistaken(mistaken, "Schedule")
-
-
-class BaseSchedule(Steps, Generic[Client]):
+class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
     """The jobs, the methods that declare jobs, and the flows of a `Schedule`: the part that both APIs share."""
+
+    _foreign = SCHEDULE_METHODS
 
     _caller_type: type[BaseCaller]
     _service_type: Callable[..., Any]
@@ -182,7 +174,7 @@ class BaseSchedule(Steps, Generic[Client]):
         strict: bool = False,
         **mistaken: Never,
     ) -> None:
-        _refuse_mistaken(mistaken)
+        refuse_mistaken(mistaken, "Schedule")
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"concurrency must be a whole number, at least 1, not {concurrency!r}", parameter="concurrency")
         self.name = name

@@ -32,6 +32,7 @@ from holdfast._api.cache.options import (
 from holdfast._api.cache.outage import Away, Outage
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.foreign_words import CACHE_METHODS, ForeignMethods
 from holdfast._api.functions import refuse_bare
 from holdfast._api.templates import checked_ignore
 from holdfast._clock import clock
@@ -85,8 +86,10 @@ def _is_for_all(error: Exception) -> bool:
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 
 
-class BaseCache(Steps, Generic[Client]):
+class BaseCache(ForeignMethods, Steps, Generic[Client]):
     """The options, the counters and the flows of a cache: the part that the sync and the asyncio API share."""
+
+    _foreign = CACHE_METHODS
 
     _caller_type: type[BaseCaller]
     """Class that sends the requests of this API (sync or asyncio)."""
