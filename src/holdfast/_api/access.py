@@ -154,8 +154,11 @@ SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "P
 """Maps commands to those that a Cluster needs instead. The oldest supported servers know none of the latter."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
-"""Commands that the oldest supported servers refuse in an ACL rule, because they do not know them. They accept
-``PUBSUB|SHARDNUMSUB``, which clients call to find out whether a server knows sharded pub/sub."""
+"""Commands that the oldest supported servers do not know, and therefore refuse in an ACL rule.
+
+``PUBSUB|SHARDNUMSUB`` is not listed, because those servers accept it in a rule. Clients call it to find out whether a server
+knows sharded pub/sub.
+"""
 
 
 def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list[str]:

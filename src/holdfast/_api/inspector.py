@@ -323,8 +323,11 @@ def by_whom(by: str | None) -> str:
 
 
 async def _placed(operation: Coroutine[Any, Any, T], servers: Sequence[Any], parts: Sequence[Any]) -> T:
-    """Run an operation, and have each `AskPlace` carried out by the driver of its server. ``parts``: the drivers of the servers
-    that each have a part of the keys."""
+    """Run an operation of an inspector, and send each `AskPlace` request to the server whose index it contains.
+
+    ``servers``: drivers of the servers that the inspector was created with; a Cluster has one driver. ``parts``: drivers for
+    requests about all keys of a server (`AskPlace.all_of`). A Cluster has one for each primary.
+    """
     reply: Any = None
     error: Exception | None = None
     while True:

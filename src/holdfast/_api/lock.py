@@ -318,7 +318,10 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
 
     @staticmethod
     def _at_once(attempt: Attempt) -> Grant | Busy | None:
-        """Return the lease that is kept in this process for quick reuse, if the attempt can use it; else None."""
+        """Return a grant of the lease that lingers in this process; None if the attempt cannot use it.
+
+        It never returns Busy, although the type contains it.
+        """
         queue = attempt.local_queue
         return None if queue is None or queue.held_lease is None else queue.retake(attempt)
 

@@ -104,7 +104,8 @@ class Refused(WireError):
 class Granted(NamedTuple):
     """The result of a wait: the lock is held until monotonic time ``deadline``, in seconds.
 
-    ``in_claim_window``: True if the lock was handed over: until the first renewal, the lease is only the short claim window.
+    ``in_claim_window``: True if the lease is only the short one that a hand-over grants (the claim window). The first renewal
+    extends it to its full length.
     """
 
     fence: int

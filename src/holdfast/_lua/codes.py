@@ -20,7 +20,7 @@ NO_CLAIM = -1
 """The token was revoked, has lost its position in the queue, or another token holds the lock or the key."""
 
 TAKEN_AWAY = -2
-"""A person has broken the lock: revoked it from this token."""
+"""A person has broken the lock, so this token no longer holds it."""
 
 OTHER_FORMAT = -3
 """The name is used for another kind of object, or by an incompatible release, with data in the format ``format``."""

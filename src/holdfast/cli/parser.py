@@ -61,7 +61,10 @@ class Parser(argparse.ArgumentParser):
         sys.exit(output.EX_USAGE)
 
     def check_options(self, arguments: list[str]) -> None:
-        """End the process with an error that names the right option, if one of the arguments is an unknown option."""
+        """End the process with a usage error if an argument is an unknown option.
+
+        The error suggests a similar option, if there is one.
+        """
         for _ in self._words(arguments):
             pass
 

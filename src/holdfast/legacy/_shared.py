@@ -42,9 +42,10 @@ class Taken(Generic[L]):
 
 
 class Detachable(NamedTuple):
-    """The method of a lock that `django.hold` and `sqlalchemy.hold` call. Locks outside of this package have it in `Member`."""
+    """The internals of a lock of this package, for `django.hold` and `sqlalchemy.hold`. Other locks have a `Member` instead."""
 
     detach: Callable[[object], None]
+    """Drops the record of an open ``with`` statement. The caller releases the lease itself."""
 
 
 class BaseLock(Steps, Generic[L]):

@@ -221,7 +221,9 @@ class Attempt:
     waited: bool
     """True if the attempt has waited for other attempts of this process; an outage of the server is then tolerated."""
     hasty: bool
-    """True if the attempt has ``wait=0`` in a signal handler. It must not wait, because the interrupted code may hold the lock.
+    """True if a signal handler made this attempt with ``wait=0``, and had interrupted a change of the local queue.
+
+    Such an attempt must not wait, because the interrupted code may hold the lock.
     """
     local_queue: Queue | None
     """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
@@ -394,7 +396,7 @@ class Grant(Struct):
     taken: float
 
     in_claim_window: bool
-    """True if the last holder handed the lock over: the lease is only the short claim window until its first renewal."""
+    """True if the lease is only the short one that a hand-over grants (the claim window). The first renewal extends it."""
     queued: bool
     """True if the attempt waited in the server's queue, or may have."""
     last: int

@@ -64,8 +64,11 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
     """Release the lock and hand it over to the first waiter in the queue. Return False if it was no longer held.
 
     ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
-    still arrive, which must not acquire the lock again. ``attempt``: its `Attempt.first` is the outcome of a first request, if
-    there was one. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
+    still arrive; the server then refuses that copy. ``attempt``: attempt for which a release request may have been sent already
+    (`_core.lock.uncontended`). If its `Attempt.first` has the outcome of that request, this function uses the outcome and does
+    not send the request again.
+
+    Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
     """
     resent = False
     failures = 0

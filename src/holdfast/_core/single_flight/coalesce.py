@@ -44,7 +44,7 @@ class CoalescedWaiter(Listener):
 
 
 class Failed(NamedTuple):
-    """The result that a load in this process failed with ``error`` while the caller waited for it."""
+    """The result of waiting for a load in this process: the load failed with ``error``."""
 
     error: Exception
 

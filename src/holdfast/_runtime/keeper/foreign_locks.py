@@ -32,11 +32,11 @@ looked up together."""
 
 
 class ForeignLocks:
-    """A search for locks of other libraries, to warn users who migrate from one. It protects nothing.
+    """A search for locks of other libraries, to warn users who migrate from one. The search only warns.
 
-    redis-py's lock has the key NAME, and ours ``hf:{NAME}``: they do not exclude each other. For each of the first names of a
-    process, the keeper reads the key NAME once. If a value there looks like a lock, the keeper logs a warning, and stops
-    searching.
+    The key of lock NAME is NAME in redis-py, and ``hf:{NAME}`` in holdfast, so the two locks do not exclude each other. The
+    keeper reads the key NAME once for each of the first `MOST` lock names that a process uses. If a value looks like a lock,
+    the keeper logs a warning and stops searching.
     """
 
     def __init__(self, keeper: _Keeper) -> None:
