@@ -223,7 +223,7 @@ def members(cls: type) -> set[str]:
     return {name for name in names | assigned if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("face", [sync_lock, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
 def test_public_members(face: ModuleType) -> None:
     assert members(face.Lock) == members(face.FairLock) == set(LOCK.split())
     assert members(face.Lease) == set(LEASE.split())
@@ -354,7 +354,7 @@ def described(cls: Any) -> dict[str, str]:
 
 SYNC = {
     "BaseSyncLock": sync_lock.BaseSyncLock,
-    "LockLease": sync_lock.LockLease,
+    "LockLease": holdfast.LockLease,
     "ReadSide": holdfast.ReadSide,
     "Term": holdfast.Term,
     "WriteLease": holdfast.WriteLease,
@@ -368,7 +368,7 @@ SYNC = {
     "Lock": sync_lock.Lock,
     "FairLock": sync_lock.FairLock,
     "Election": holdfast.Election,
-    "Lease": sync_lock.Lease,
+    "Lease": holdfast.Lease,
     "Inspector": holdfast.Inspector,
     "Once": holdfast.Once,
     "once": holdfast.once,
@@ -425,7 +425,7 @@ def test_both_faces_memoize_alike() -> None:
     assert signatures(ours) == signatures(theirs)
 
 
-@pytest.mark.parametrize("face", [sync_lock, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
 def test_a_fair_lock_takes_all_options_but_those_of_passing_on(face: ModuleType) -> None:
     options, fair = (inspect.signature(cls).parameters for cls in (face.Lock, face.FairLock))
     assert set(options) - set(fair) == {"linger", "max_passes", "max_pass_time"}
@@ -438,7 +438,7 @@ def test_what_needs_the_server_is_awaited_and_nothing_else() -> None:
             if member.startswith("_") or not inspect.isfunction(thing):
                 continue
             assert inspect.iscoroutinefunction(thing) is (member != "notice_loss"), member
-            assert not inspect.iscoroutinefunction(vars(getattr(sync_lock, name))[member])
+            assert not inspect.iscoroutinefunction(vars(getattr(holdfast, name))[member])
 
 
 # The scripts

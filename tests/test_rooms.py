@@ -42,7 +42,7 @@ ROOMS = {
     "aio": "_api _connection _lazy _runtime errors schedule",
     "legacy": "_api _clock _core _durations _lazy _log _net _runtime errors",
     "django": "_api errors",
-    "sqlalchemy": "_api aio",
+    "sqlalchemy": "_api",
     "holdfast": "_api _connection _durations _lazy _net _runtime aio errors fencing legacy schedule",
     # Test tools, the command line.
     "testing": "_api _clock _core _durations _local _lua _net _runtime errors",

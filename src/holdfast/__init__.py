@@ -41,14 +41,15 @@ if TYPE_CHECKING:
     from holdfast._api.event import CountDownLatch, Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import Inspector
+    from holdfast._api.lease import Lease, LockLease, Term
+    from holdfast._api.multilock import MultiLease, MultiLock
     from holdfast._api.once import Once, Outcome, Running, once
     from holdfast._api.redeem import RedeemedLock, redeem
     from holdfast._api.rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.statistics import LockStatistics
-    from holdfast._api.sync_election import Elected, Election, Term
-    from holdfast._api.sync_lock import FairLock, Lease, Lock, LockLease
-    from holdfast._api.sync_multilock import MultiLease, MultiLock
+    from holdfast._api.sync_election import Elected, Election
+    from holdfast._api.sync_lock import FairLock, Lock
     from holdfast._api.sync_redlock import Redlock, declare_new
     from holdfast._api.sync_rlock import RLock
     from holdfast._api.ticket import Ticket
@@ -98,16 +99,16 @@ _LATER = {
     "find_deadlocks": "holdfast._api.deadlock",
     "Holder": "holdfast._api.inspect",
     "Inspector": "holdfast._api.inspector",
-    "Lease": "holdfast._api.sync_lock",
+    "Lease": "holdfast._api.lease",
     "legacy": "holdfast.legacy",
     "Lock": "holdfast._api.sync_lock",
     "locked": "holdfast._api.decorator",
     "LockInfo": "holdfast._api.inspect",
-    "LockLease": "holdfast._api.sync_lease",
+    "LockLease": "holdfast._api.lease",
     "LockStatistics": "holdfast._api.statistics",
     "Memoized": "holdfast._api.cache.memoize",
-    "MultiLease": "holdfast._api.sync_multilock",
-    "MultiLock": "holdfast._api.sync_multilock",
+    "MultiLease": "holdfast._api.multilock",
+    "MultiLock": "holdfast._api.multilock",
     "Once": "holdfast._api.once",
     "once": "holdfast._api.once",
     "Outcome": "holdfast._api.once",
@@ -122,7 +123,7 @@ _LATER = {
     "Seconds": "holdfast._durations",
     "Semaphore": "holdfast._api.semaphore",
     "SyncClient": "holdfast._net.clients",
-    "Term": "holdfast._api.sync_lease",
+    "Term": "holdfast._api.lease",
     "Ticket": "holdfast._api.ticket",
     "Transaction": "holdfast._api.transaction",
     "transaction": "holdfast._api.transaction",

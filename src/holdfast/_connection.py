@@ -31,19 +31,18 @@ if TYPE_CHECKING:
     from holdfast._api.aio_election import Election as AioElection
     from holdfast._api.aio_lock import FairLock as AioFairLock
     from holdfast._api.aio_lock import Lock as AioLock
-    from holdfast._api.aio_multilock import MultiLock as AioMultiLock
     from holdfast._api.aio_redlock import Redlock as AioRedlock
     from holdfast._api.aio_rlock import RLock as AioRLock
     from holdfast._api.barrier import AioBarrier, Barrier
     from holdfast._api.cache.cache import AioCache, Cache
     from holdfast._api.event import AioCountDownLatch, AioEvent, CountDownLatch, Event
     from holdfast._api.inspector import AioInspector, Inspector
+    from holdfast._api.multilock import AioMultiLock, MultiLock
     from holdfast._api.redeem import AioRedeemedLock, RedeemedLock
     from holdfast._api.rwlock import AioRWLock, RWLock
     from holdfast._api.semaphore import AioBoundedSemaphore, AioSemaphore, BoundedSemaphore, Semaphore
     from holdfast._api.sync_election import Election
     from holdfast._api.sync_lock import FairLock, Lock
-    from holdfast._api.sync_multilock import MultiLock
     from holdfast._api.sync_redlock import Redlock
     from holdfast._api.sync_rlock import RLock
     from holdfast._api.transaction import AioTransaction, Transaction
@@ -65,7 +64,7 @@ _HOMES = {
     "AioFairLock": "holdfast._api.aio_lock:FairLock",
     "AioInspector": "holdfast._api.inspector",
     "AioLock": "holdfast._api.aio_lock:Lock",
-    "AioMultiLock": "holdfast._api.aio_multilock:MultiLock",
+    "AioMultiLock": "holdfast._api.multilock",
     "AioRedeemedLock": "holdfast._api.redeem",
     "AioRedlock": "holdfast._api.aio_redlock:Redlock",
     "AioRLock": "holdfast._api.aio_rlock:RLock",
@@ -84,7 +83,7 @@ _HOMES = {
     "Inspector": "holdfast._api.inspector",
     "Lock": "holdfast._api.sync_lock",
     "locked": "holdfast._api.decorator",
-    "MultiLock": "holdfast._api.sync_multilock",
+    "MultiLock": "holdfast._api.multilock",
     "once": "holdfast._api.once",
     "RedeemedLock": "holdfast._api.redeem",
     "Redlock": "holdfast._api.sync_redlock",

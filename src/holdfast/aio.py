@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast._api.aio_lease import Term
-from holdfast._api.aio_lock import FairLock, Lease, Lock, LockLease
+from holdfast._api.aio_lock import FairLock, Lock
 from holdfast._api.decorator import locked
+from holdfast._api.lease import AioLease as Lease
+from holdfast._api.lease import AioLockLease as LockLease
+from holdfast._api.lease import AioTerm as Term
 from holdfast._lazy import later
 from holdfast._runtime.drivers.aio import close
 from holdfast.errors import (
@@ -31,7 +33,6 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from holdfast._api.aio_election import Elected, Election
-    from holdfast._api.aio_multilock import MultiLease, MultiLock
     from holdfast._api.aio_redlock import Redlock, declare_new
     from holdfast._api.aio_rlock import RLock
     from holdfast._api.asyncio_errors import BrokenBarrier
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from holdfast._api.event import AioEvent as Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import AioInspector as Inspector
+    from holdfast._api.multilock import AioMultiLease as MultiLease
+    from holdfast._api.multilock import AioMultiLock as MultiLock
     from holdfast._api.once import AioOnce as Once
     from holdfast._api.once import Outcome, Running
     from holdfast._api.once import aio_once as once
@@ -98,8 +101,8 @@ _LATER = {
     "LockInfo": "holdfast._api.inspect",
     "LockStatistics": "holdfast._api.statistics",
     "Memoized": "holdfast._api.cache.memoize:AioMemoized",
-    "MultiLease": "holdfast._api.aio_multilock",
-    "MultiLock": "holdfast._api.aio_multilock",
+    "MultiLease": "holdfast._api.multilock:AioMultiLease",
+    "MultiLock": "holdfast._api.multilock:AioMultiLock",
     "Once": "holdfast._api.once:AioOnce",
     "once": "holdfast._api.once:aio_once",
     "Outcome": "holdfast._api.once",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import scoped_session
 
-    from holdfast import aio
     from holdfast._api import aio_lock, sync_lock
+    from holdfast._api.lease import AioLease, Lease
 
     Target = Session | scoped_session[Any] | Connection
     AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
@@ -37,9 +37,9 @@ KEY = "holdfast"
 
 
 @overload
-def hold(target: Target, lock: sync_lock.BaseSyncLock[Any]) -> sync_lock.Lease: ...
+def hold(target: Target, lock: sync_lock.BaseSyncLock[Any]) -> Lease: ...
 @overload
-def hold(target: AsyncTarget, lock: aio_lock.BaseAioLock[Any]) -> Coroutine[Any, Any, aio.Lease]: ...
+def hold(target: AsyncTarget, lock: aio_lock.BaseAioLock[Any]) -> Coroutine[Any, Any, AioLease]: ...
 def hold(target: Any, lock: Any) -> Any:
     """Acquire a lock, and hold it until the transaction of ``target``, a session or a connection, has ended.
 
@@ -63,15 +63,15 @@ def hold(target: Any, lock: Any) -> Any:
     return holding.has(lock) or enter(lock, holding)
 
 
-async def _hold_in_loop(holding: Holding, lock: aio_lock.BaseAioLock[Any]) -> aio.Lease:
-    lease: aio.Lease = holding.has(lock) or await enter_in_loop(lock, holding)
+async def _hold_in_loop(holding: Holding, lock: aio_lock.BaseAioLock[Any]) -> AioLease:
+    lease: AioLease = holding.has(lock) or await enter_in_loop(lock, holding)
     return lease
 
 
 @overload
-def release_after(target: Target, lease: sync_lock.Lease) -> None: ...
+def release_after(target: Target, lease: Lease) -> None: ...
 @overload
-def release_after(target: AsyncTarget, lease: aio.Lease) -> None: ...
+def release_after(target: AsyncTarget, lease: AioLease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:
     """Release a lease after the transaction of ``target``, a session or a connection, has ended. The lease must come from
     ``acquire``, not from a ``with`` block.

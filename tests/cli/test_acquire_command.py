@@ -181,7 +181,7 @@ def test_who_is_killed_after_the_grant_has_left_its_ticket(server: PrivateServer
     with holdfast.FairLock(server.url, name) as lease:
         token = current().token()
         early = texts.write(core_of(lease).held_lease.spec, token, texts.UNKNOWN_END)
-        late = core_of(lease).issue_ticket(60, token)
+        late = texts.issue(core_of(lease), 60, token)
     assert len(early.reveal()) == len(late.reveal()), "so it is written over in place"
     with holdfast.redeem(server.url, early) as heir:
         assert heir.fence > lease.fence

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import aio
-from holdfast._api import aio_lease, sync_lease, sync_lock
+from holdfast._api import lease_core
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.semaphore import Semaphore
 from holdfast._api.sync_lock import Lock
@@ -217,11 +218,11 @@ def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> No
 
 def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one of them would wait for an event that nobody sets."""
-    original = sync_lease.LostFlag
+    original = lease_core.LostFlag
     theirs: list[threading.Event] = []
-    leases: list[sync_lock.Lease] = []
+    leases: list[holdfast.Lease] = []
 
-    def slowly(expired: Callable[[], bool]) -> sync_lease.LostFlag:
+    def slowly(expired: Callable[[], bool]) -> lease_core.LostFlag:
         if not theirs:
             other = threading.Thread(target=lambda: theirs.append(leases[0].lost))
             theirs.append(threading.Event())
@@ -229,7 +230,7 @@ def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: S
             other.join(0.05)
         return original(expired)
 
-    monkeypatch.setattr(sync_lease, "LostFlag", slowly)
+    monkeypatch.setattr(lease_core, "LostFlag", slowly)
     with Lock(URL, "x") as lease:
         leases.append(lease)
         mine = lease.lost
@@ -267,10 +268,10 @@ def another(core_type: Any, first: BaseLease, lock: Any) -> Any:
 
 
 def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
-    calls: list[sync_lock.Lease] = []
+    calls: list[holdfast.Lease] = []
     lock = Lock(URL, "x", on_lost=calls.append)
     with pytest.raises(LeaseLost), lock as first:
-        lease = another(sync_lease.LeaseCore, first, lock)
+        lease = another(lease_core.SyncLeaseCore, first, lock)
         assert lease.lost.is_set(), "found lost when it was made"
         told(core_of(first).held_lease)
         for thread in threading.enumerate():
@@ -296,7 +297,7 @@ def test_a_loss_is_told_once_in_asyncio_and_who_is_told_may_take_his_time(stage:
         await lock.acquire()
         first = lock.lease
         assert first is not None
-        lease = another(aio_lease.LeaseCore, first, lock)
+        lease = another(lease_core.AioLeaseCore, first, lock)
         assert lease.lost.is_set(), "found lost when it was made"
         for _ in range(2):
             for _ in range(3):

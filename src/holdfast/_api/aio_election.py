@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._api import election
 from holdfast._api.aio_election_lock import ElectionLock, LeaderLock
-from holdfast._api.aio_lease import Term
 from holdfast._api.caller import AioCaller
 from holdfast._api.foreign_words import WITH
+from holdfast._api.lease import AioTerm as Term
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
 from holdfast._durations import Seconds

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast._api import election
-from holdfast._api.aio_lease import LeaseCore, Term
 from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.lease import AioTerm as Term
+from holdfast._api.lease_core import AioLeaseCore
 from holdfast._net.clients import AsyncClient
 
 
@@ -13,9 +14,9 @@ class LeaderLock(BaseAioLock[Term]):
 
     _lease_type = Term
 
-    def live_term(self) -> LeaseCore | None:
+    def live_term(self) -> AioLeaseCore | None:
         """Return the internal object of the term that this candidate leads in; None if it does not lead."""
-        core: LeaseCore | None = self._live()
+        core: AioLeaseCore | None = self._live()
         return core
 
     async def leader_name(self) -> bytes | None:
@@ -23,7 +24,7 @@ class LeaderLock(BaseAioLock[Term]):
         return await self._driver().run(self._holder(election.NOBODY))
 
 
-class TermCore(election.BaseTermCore, LeaseCore):
+class TermCore(election.BaseTermCore, AioLeaseCore):
     """The internal object of a term, for an election on one server."""
 
 

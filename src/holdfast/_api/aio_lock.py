@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast._api import lock
-from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
 from holdfast._api.error_map import cause
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.flow import InTasks
 from holdfast._api.foreign_words import WITH
-from holdfast._api.lease import Entered
+from holdfast._api.lease import AioLease, AioLockLease
+from holdfast._api.lease_core import AioLeaseCore, Entered
 from holdfast._api.lock import L
 from holdfast._api.options import refuse_mistaken
 from holdfast._clock import clock
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
     from holdfast._runtime.drivers.aio import Runner
 
-__all__ = ["FairLock", "Lease", "Lock", "LockLease"]
-
 T = TypeVar("T")
 
 
@@ -41,8 +39,8 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
     """The locks of asyncio: acquire, release, and the ``async with`` statement."""
 
     _caller = "task"
-    _core_type = LeaseCore
-    _lease_type = Lease
+    _core_type = AioLeaseCore
+    _lease_type = AioLease
     if not TYPE_CHECKING:
         __enter__ = WITH
 
@@ -165,7 +163,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         if not core.ends_with_loop():
             await self._leave(core, core.end_of_body(error))
 
-    async def _leave(self, core: LeaseCore, error: BaseException | None) -> None:
+    async def _leave(self, core: AioLeaseCore, error: BaseException | None) -> None:
         try:
             await core.release()
         except NotHeld:
@@ -181,7 +179,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
-    def _detach(self, core: LeaseCore) -> None:
+    def _detach(self, core: AioLeaseCore) -> None:
         self._entered.remove(core)
 
     def _driver(self) -> Runner:
@@ -223,7 +221,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
             await self._find_server()
         return (driver := self._driver()), self._new_attempt(driver)
 
-    async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
+    async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> AioLeaseCore | Busy:
         result = None if attempt.led or attempt.entered else self._at_once(attempt)
         if result is None:
             self._refuse_nested(wait)
@@ -244,7 +242,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
             return result
         return self._new_core(driver, attempt, result)
 
-    def _finish(self, driver: Runner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> LeaseCore | None:
+    def _finish(self, driver: Runner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> AioLeaseCore | None:
         """Return the lease if the request of `Runner.begin` has acquired it; None if the whole operation has to run."""
         if asked is None or (grant := driver.finish(attempt, asked)) is None:
             return None
@@ -260,9 +258,9 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         if self._users.pop(attempt, None) is not None and attempt in driver.running:
             driver.leave(attempt)
 
-    def _new_core(self, driver: Runner, attempt: Attempt, result: Grant) -> LeaseCore:
+    def _new_core(self, driver: Runner, attempt: Attempt, result: Grant) -> AioLeaseCore:
         process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
-        core: LeaseCore = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
+        core: AioLeaseCore = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
         self._keep(core)
         if result.queued or attempt.waited or self._tally.waiting:
             self._tally.waited(result)
@@ -278,7 +276,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         attempt.unclaimed = None
 
 
-class Lock(BaseAioLock[LockLease]):
+class Lock(BaseAioLock[AioLockLease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
@@ -319,21 +317,19 @@ class Lock(BaseAioLock[LockLease]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _lease_type = LockLease
+    _lease_type = AioLockLease
 
     async def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
 
         Raises NotHeld if the lock is not held by this object.
         """
-        core = self._live()
-        if core is None:
-            raise self._not_held()
-        ticket: Ticket = await core.issue_ticket(expires)
-        return ticket
+        from holdfast._api import ticket
+
+        return await ticket.aio_issue(self._held_core(), expires)
 
 
-class FairLock(BaseFairLock[LockLease, AsyncClient], Lock):
+class FairLock(BaseFairLock[AioLockLease, AsyncClient], Lock):
     """A `Lock` that is granted in the strict order of arrival, across all processes.
 
     Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors

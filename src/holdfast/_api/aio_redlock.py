@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._api import aio_election_lock, aio_lease, aio_lock, options, redlock
+from holdfast._api import aio_election_lock, aio_lock, options, redlock
+from holdfast._api.lease import AioLease, AioTerm
+from holdfast._api.lease_core import AioLeaseCore
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Servers
@@ -10,11 +12,11 @@ from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
 
 
-class QuorumCore(BaseQuorumCore, aio_lease.LeaseCore):
+class QuorumCore(BaseQuorumCore, AioLeaseCore):
     """The internal object behind a user's lease on several servers."""
 
 
-class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[aio_lease.Lease]):
+class Redlock(BaseRedlock[AioLease, AsyncClient], aio_lock.BaseAioLock[AioLease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
     The lock asks all servers at the same time, and does not wait for slow ones once a majority has decided (the Redlock
@@ -44,7 +46,7 @@ class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[ai
 class ElectionLock(aio_election_lock.LeaderLock, Redlock):
     """The lock of an election on several servers. Its holder leads."""
 
-    _lease_type = aio_lease.Term
+    _lease_type = AioTerm
 
 
 async def declare_new(

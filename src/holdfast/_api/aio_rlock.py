@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from holdfast._api import aio_redlock
-from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
 from holdfast._api.aio_lock import Lock
+from holdfast._api.lease import AioLease as Lease
+from holdfast._api.lease import AioLockLease as LockLease
+from holdfast._api.lease_core import AioLeaseCore
 from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._api.rlock import BaseOwnedCore, Reentrant, holdings
 from holdfast._durations import Seconds
@@ -19,7 +21,7 @@ from holdfast.errors import NotHeld
 __all__ = ["RLock"]
 
 
-class _OwnedCore(BaseOwnedCore, LeaseCore):
+class _OwnedCore(BaseOwnedCore, AioLeaseCore):
     """The internal object of the lease of an RLock."""
 
 
@@ -42,7 +44,7 @@ class RLock(Reentrant[LockLease, AsyncClient], Lock):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _core_type: type[LeaseCore] = _OwnedCore
+    _core_type: type[AioLeaseCore] = _OwnedCore
 
     if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 

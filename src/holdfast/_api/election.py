@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Never, NoReturn
 
 from holdfast._api import error_map, lock
-from holdfast._api import lease as leases
 from holdfast._api.foreign_words import ELECTION_METHODS, ForeignMethods
+from holdfast._api.lease_core import LeaseCore
 from holdfast._api.lock import L
 from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
 from holdfast._api.statistics import LockStatistics
@@ -71,7 +71,7 @@ class BaseElectionLock(lock.BaseLock[L, Client]):
         return not_elected(self.election, holder, waited, busy.remaining)
 
 
-class BaseTermCore(leases.LeaseCore):
+class BaseTermCore(LeaseCore):
     """The internal object of a term (time as the leader) on one server: the part that the sync and the asyncio API share."""
 
     attempt: Candidacy

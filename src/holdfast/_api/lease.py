@@ -1,60 +1,18 @@
-"""The common base of the leases of both APIs: renew, release, check and hand over one acquisition, and report its loss.
-
-`BaseLease` is the object that the user gets. It refers to a `LeaseCore`, an internal object with all facts about the
-acquisition, which locks, tickets and the keeper (background thread) use. The core does not refer to the user's object. So when
-the user's program drops its lease object, that object is garbage-collected, and the lock is released.
-"""
+"""Leases as users hold them, for threads and for asyncio. Each refers to a `holdfast._api.lease_core.LeaseCore`."""
 
 from __future__ import annotations
 
-import functools
-import warnings
-import weakref
-from collections.abc import Callable
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast._api.error_map import cause, server_error
+from holdfast._api.flow import of_asyncio
 from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
-from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
-from holdfast._core.lock import release, renewal
-from holdfast._core.lock.owner import Owner, Reference
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Registrar, Tally
-from holdfast._core.requests import Run, WireError
 from holdfast._durations import Seconds
-from holdfast._net.endpoint import Endpoint
-from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
 
+if TYPE_CHECKING:
+    import asyncio
+    import threading
 
-class Watch(Protocol):
-    """The methods of the keeper (background thread that renews leases) that a lease calls."""
-
-    def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
-        """Renew this lease until `forget` is called. For a lease that is watched already, compute the next renewal anew."""
-
-    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
-        """Stop renewing this lease."""
-
-    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
-        """Send a request until the server answers it, or until local time ``until`` in seconds."""
-
-
-class Home(Protocol):
-    """The attributes of a process that its leases use."""
-
-    @property
-    def here(self) -> bool:
-        """True in the process that this object was created for; False in a child forked from it."""
-
-    @property
-    def keeper(self) -> Watch:
-        """The keeper (background thread), which is started if it does not run yet."""
-
-    @property
-    def running_keeper(self) -> Watch | None:
-        """The keeper (background thread); None if it does not run."""
-
-    def clock(self) -> float:
-        """Return the local time in seconds."""
+    from holdfast._api.ticket import Ticket
 
 
 class BaseLease(ForeignMethods):
@@ -113,430 +71,118 @@ def core_of(lease: Any) -> Any:
     return lease._core  # noqa: SLF001 - the only door between the objects that users hold and the internal ones
 
 
-class UserLease:
-    """A mixin for a lease's internal object. It makes the object that users hold, and keeps only a weak reference to it."""
-
-    user_type: Callable[[Any], Any]
-    """The class of the object that users hold."""
-    _users: Callable[[], Any] | None = None
-
-    def user_lease(self) -> Any:
-        """Return the object that users hold. There is one at a time; after the user has dropped it, a new one is made."""
-        found = self._users() if self._users is not None else None
-        if found is None:
-            found = self.user_type(self)
-            self._users = weakref.ref(found)
-        return found
-
-
-class LeaseCore(UserLease, Owner):
-    """The internal object of a lease: the part that the sync and the asyncio API share."""
-
-    attempt: Attempt
-    endpoint: Any
-    process: Home
-    fence: int
-    on_lost: Callable[..., object] | None
-    user_type: Callable[[Any], Any]
-    taker: Callable[[], object]
-    """Weak reference to the thread or task that acquired a permit."""
-    voted = False
-    """True if several servers vote on the lease."""
-    whole: Any = None
-    """The lease of several locks that contains this lease, or None. It is notified of the loss too."""
-    driver: Any
-    """Runs the operations of the lease; None for the lease of a job's run."""
-    passed: bool = False
-    """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
-    told_loss: bool = False
-    """True once the owner was notified of the loss."""
-    handed_over = False
-    """True once a ticket was issued for this lease."""
-    held_lease: HeldLease
-    """The record of the lease. The operation that acquired it has registered it with the keeper (background thread)."""
-    parts: tuple[tuple[Endpoint, HeldLease], ...]
-    """The leases that the keeper renews for this lease, each with its server."""
-    owner = 0
-    """Id of the thread or task that acquired the lock."""
-
-    def __init__(
-        self,
-        process: Home,
-        endpoint: Any,
-        grant: Grant,
-        on_lost: Callable[..., object] | None = None,
-        *,
-        user_type: Callable[[Any], Any] = BaseLease,
-        driver: Any = None,
-    ) -> None:
-        self.attempt = attempt = grant.attempt
-        node: Any = attempt.node
-        held_lease: Any = grant.held_lease
-        self.process, self.endpoint, self.driver = process, endpoint, driver
-        self.user_type, self.held_lease = user_type, held_lease
-        self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
-        self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
-        attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
-        # `held_lease` keeps this weak reference until the release. If the core is collected before that, it was never released.
-        held_lease.owner = Reference(self, node.keeper.collected.append)
-        held_lease.owner.on_collected = functools.partial(_dropped, node, held_lease, attempt.local_queue, attempt.tally)
-        if attempt.tally is not None:
-            attempt.tally.acquisitions += 1
-        if held_lease.lost:
-            self.notice_loss()  # The lease was lost before this object existed, so nobody was notified.
-
-    def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
-        """Return a pair for each voting server: the server, and the lease there."""
-        raise NotImplementedError
+class Lease(BaseLease):
+    """A lease: one acquisition of a lock, as ``with lock as lease`` returns it."""
 
     @property
-    def name(self) -> str:
-        """The name of the lock."""
-        return self.held_lease.spec.name
+    def lost(self) -> threading.Event:
+        """An event that is set when the lease is lost."""
+        return self._core.lost_event()  # type: ignore[no-any-return]
+
+    def renew(self, ttl: Seconds | None = None) -> None:
+        """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
+        sooner. The remaining time is not added.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
+        """
+        self._core.run(self._core.renew_on_server, ttl)
+
+    def verify(self) -> None:
+        """Ask the server whether it still has the lease. `check` does not ask it.
+
+        Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
+        true at the time of the request only: have the resource check the fence, too. A lease that is renewed automatically is
+        renewed by this request.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
+        """
+        self._core.run(self._core.verify_on_server)
+
+    def release(self) -> None:
+        """Release the lock.
+
+        Raises LeaseLost if the lease was lost before, NotHeld if it was released already. Raises ServerError if the server
+        cannot be reached: the lock is then free when the lease expires.
+        """
+        self._core.release()
+
+
+class LockLease(Lease):
+    """The lease of a lock on one server: it can be handed over to another process by a ticket."""
+
+    def ticket(self, expires: Seconds = 60.0) -> Ticket:
+        """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
+
+        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
+        expires, and the next waiter acquires the lock.
+
+        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket: the lock is released then. Raises
+        NotHeld if the lease was released. Raises ServerError if the request could not be sent: the lease stays valid.
+        """
+        from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
+
+        return ticket.issue(self._core, expires)  # In one line, because an interrupt after it would lose the ticket.
+
+
+class Term(Lease):
+    """The lease of an elected leader, for one term: from its election to its end. ``fence`` is the number of the term."""
+
+
+@of_asyncio
+class AioLease(BaseLease):
+    """A lease: one acquisition of a lock, as ``async with lock as lease`` returns it."""
 
     @property
-    def key(self) -> str:
-        """The key of the lock on the server."""
-        return self.held_lease.spec.key
+    def lost(self) -> asyncio.Event:
+        """An event that is set when the lease is lost."""
+        return self._core.lost_event()  # type: ignore[no-any-return]
 
-    def __repr__(self) -> str:
-        held_lease = self.held_lease
-        over = self.passed or held_lease.over
-        ended = "handed over" if self.handed_over else "released"
-        state = f"lost: {held_lease.lost}" if self.expired() else ended if over else f"{self.remaining():.1f} s left"
-        return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
+    async def renew(self, ttl: Seconds | None = None) -> None:
+        """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
+        sooner. The remaining time is not added.
 
-    def remaining(self) -> float:
-        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or release."""
-        return 0.0 if self.is_over() else self.held_lease.remaining(self.process.clock())
-
-    def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, NotHeld if it was released."""
-        if self.is_over():
-            raise self.not_held()
-        if self.expired():
-            raise self.lease_lost()
-
-    def progress(self) -> None:
-        """Note that the holder makes progress. Raises LeaseLost if the lease is lost, NotHeld if it was released."""
-        self.check()
-        self.held_lease.progressed(self.process.clock())
-
-    def begin(self) -> None:
-        """Restart the ``progress_within`` seconds. A `MultiLock` calls this once all of its locks are held."""
-        if self.held_lease.spec.progress_within is not None:
-            self.held_lease.progressed(self.process.clock())
-            self.look_again()
-
-    def may_hand_over(self) -> None:
-        """Raise an error if no ticket can be issued for this lease."""
-
-    def is_over(self) -> bool:
-        """Return True if the lease was released, or belongs to the process that this one was forked from."""
-        return self.passed or self.held_lease.over or not self.process.here
-
-    def expired(self) -> bool:
-        """Return True if the lease is lost. After a pause, this may notice an expiry before the keeper does."""
-        held_lease = self.held_lease
-        if not self.process.here:
-            return True  # A forked child holds no lease.
-        if self.passed:
-            return False
-        due = not held_lease.over and not held_lease.lost and self.process.clock() >= held_lease.good_until
-        if due and held_lease.lose(held_lease.why_over):
-            self.forget()
-            self.notice_loss()
-        return bool(held_lease.lost)
-
-    def forget(self) -> None:
-        """Tell the keeper to stop renewing this lease."""
-        keeper = self.process.running_keeper
-        if keeper is not None:
-            for where, part in self.parts:
-                keeper.forget(where, part)
-
-    def note_renewal(self, kept: bool, made: float, sent: float, ttl: float, *, numbered: bool) -> bool:
-        """Record the answer to a renewal by hand, as `HeldLease.renewed` does. Return False if the lease is lost, or ended
-        before the answer was read."""
-        held_lease = self.held_lease
-        if self.expired():
-            return False
-        if kept:
-            held_lease.ttl = ttl
-            held_lease.renewed(made, sent, ttl, numbered=numbered)
-            self.look_again()
-        elif held_lease.lose("its key is gone, or another client holds it"):
-            self.forget()
-            self.notice_loss()
-        return kept
-
-    def look_again(self) -> None:
-        """Have the keeper compute anew when this lease is due for renewal."""
-        for where, part in self.parts:
-            self.process.keeper.watch(where, part)
-
-    async def renew_on_server(self, ttl: Seconds | None) -> None:
-        """Renew the lease for ``ttl`` seconds (None: its last length). `renew` of both APIs runs this operation."""
-        self.check()
-        held_lease = self.held_lease
-        ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
-        now = self.process.clock()
-        ttl = min(ttl, held_lease.ends_at - now)
-        made = held_lease.note_request(now, ttl)
-        try:
-            kept, sent, numbered = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
-        except WireError as error:
-            raise server_error(held_lease.spec, error) from cause(error)
-        finally:
-            held_lease.may_extend(self.process.clock(), ttl)  # from now: a retry may have been sent later
-        if not self.note_renewal(kept, made, sent, ttl, numbered=numbered):
-            raise self.lease_lost()
-
-    async def verify_on_server(self) -> None:
-        """Ask the server whether it still has the lease, by a renewal. `verify` of both APIs runs this operation.
-
-        A renewal is the one request that all kinds of leases have. It does not prolong a lease with ``renew=False``.
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        held_lease = self.held_lease
-        if held_lease.spec.renew:
-            await self.renew_on_server(None)
-            return
-        length = held_lease.ttl
-        try:
-            await self.renew_on_server(max(MIN_TTL, held_lease.remaining(self.process.clock())))
-        finally:
-            held_lease.ttl = length  # what `renew` uses without an argument
+        await self._core.run(self._core.renew_on_server, ttl)
 
-    def try_release(self) -> Any:
-        """Release the lease if nobody else wants the lock. Return what `Runner.release` returns: for asyncio, an awaitable."""
-        return self.driver.release(self.attempt, self.held_lease, self)
+    async def verify(self) -> None:
+        """Ask the server whether it still has the lease. `check` does not ask it.
 
-    def hand_on(self) -> bool:
-        """Hand the lease on to the next waiter of this process, or keep it for quick reuse, and return True. Return False if
-        the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
-        held_lease = self.held_lease
-        if self.passed or held_lease.over or not self.process.here:
-            raise self.not_held()
-        now = self.process.clock()
-        if now >= held_lease.good_until:
-            self.expired()
-        self.count_time(now)
-        local_queue = self.attempt.local_queue
-        if local_queue is None:
-            return False
-        kept = local_queue.pass_on(self.attempt, held_lease, now)
-        if kept is None:
-            raise self.not_held()
-        self.passed = kept
-        return kept
+        Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
+        true at the time of the request only: have the resource check the fence, too. A lease that is renewed automatically is
+        renewed by this request.
 
-    def may_be_there(self) -> bool:
-        """Return True if the server may still have the lease, even if its holder gave it up or its time has passed."""
-        held_lease = self.held_lease
-        return not held_lease.lost or held_lease.stalled or self.process.clock() >= held_lease.deadline
-
-    async def release_on_server(self, known: bool | WireError | None = None) -> None:
-        """Release the lease on the server, after `hand_on` returned False. ``known`` is the server's answer, if the
-        caller has already released this lease in a request for several."""
-        held_lease, attempt = self.held_lease, self.attempt
-        local_queue = attempt.local_queue
-        held_lease.end()
-        try:
-            if self.may_be_there():
-                if isinstance(known, WireError):
-                    raise known
-                if known is None:
-                    known = await release.release(
-                        held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight, attempt
-                    )
-                if not known:
-                    held_lease.lost = held_lease.lost or "another client held the lock, or nobody, when it was released"
-        except WireError as error:
-            if not held_lease.lost:
-                raise server_error(held_lease.spec, error) from cause(error)
-        finally:
-            self.forget()  # After the round trip, because waiters wait for the release.
-            if local_queue is not None:
-                local_queue.on_released(attempt)
-        if held_lease.lost:
-            self.count_loss()
-            raise self.lease_lost()
-
-    def leave_to_keeper(self) -> None:
-        """Have the keeper release the lease, where the caller cannot await the release. Raises NotHeld or LeaseLost."""
-        if self.hand_on():
-            return
-        held_lease, local_queue = self.held_lease, self.attempt.local_queue
-        held_lease.end()
-        self.forget()
-        if local_queue is not None and not held_lease.lost:
-            local_queue.give_back(self.attempt, held_lease)
-            return
-        for where, part in self.parts if self.may_be_there() else ():
-            self.process.keeper.send_until_answered(
-                where, part.giving_back(revoke=part.maybe_in_flight, timeout=part.spec.timeout), part.latest
-            )
-        if held_lease.lost:
-            if local_queue is not None:
-                local_queue.on_released(self.attempt)
-            self.count_loss()
-            raise self.lease_lost()
-
-    async def let_go(self, *, begun: bool = False) -> None:
-        """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can.
-
-        ``begun``: True if `try_release` has begun the release, and its outcome was None.
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        if self.is_over() and not begun:  # A release began before this call. It is unknown how far it came.
-            await self.finish_release()
-            return
-        try:
-            if begun or not self.hand_on():
-                await self.release_on_server()
-        except (ServerError, QuorumError, LeaseLost):  # a late renewal may have prolonged a lost lease on the server
-            self.insist()
-        except HoldfastError:
-            pass  # It was released meanwhile.
-        except BaseException:
-            await self.finish_release()
-            raise
+        await self._core.run(self._core.verify_on_server)
 
-    def insist(self) -> None:
-        """Have the keeper release the lease: it repeats the request until the server replies or the lease has ended there."""
-        for where, part in self.parts:
-            self.process.keeper.send_until_answered(
-                where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.latest
-            )
+    async def release(self) -> None:
+        """Release the lock.
 
-    async def finish_release(self) -> None:
-        """Finish a release that was interrupted at an unknown point: leave nothing of the lease here or on the server."""
-        held_lease, attempt = self.held_lease, self.attempt
-        self.passed = True
-        if not self.process.here:
-            return
-        self.count_time(self.process.clock())
-        if attempt.local_queue is not None:
-            attempt.local_queue.withdraw(attempt)
-        if attempt.local_queue is None or held_lease.lost:  # A late renewal may have prolonged a lost lease on the server.
-            held_lease.end()
-        if held_lease.over:
-            self.forget()
-            await self.give_up()
-
-    async def give_up(self) -> None:
-        """Revoke the token of this lease, so that the server keeps nothing under it."""
-        held_lease = self.held_lease
-        given_up = Attempt(held_lease.spec, held_lease.token, may_be_on_server=True, maybe_in_flight=True)
-        await release.give_up(given_up, held_lease.latest)
-
-    def count_time(self, now: float) -> None:
-        """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""
-        self.attempt.count_hold(now)
-
-    def count_loss(self) -> None:
-        """Count a loss in the statistics, once per lease and before its owner is notified."""
-        tally = self.attempt.tally
-        if tally is not None and not self.told_loss:
-            tally.losses += 1
-
-    def make_way(self) -> None:
-        """Let the waiters of this process go on, after the owner was notified of the loss. They must not acquire the
-        lock before that."""
-        if self.attempt.local_queue is not None:
-            self.attempt.local_queue.on_released(self.attempt)
-
-    def first_to_tell(self) -> bool:
-        """Count the loss of the lease and mark its owner as notified. Return True only for the first call."""
-        self.count_loss()
-        self.count_time(self.process.clock())
-        told, self.told_loss = self.told_loss, True
-        if self.whole is not None and not told:
-            self.whole.on_loss()
-        return not told
-
-    def discard(self) -> None:
-        """End this lease, which an interrupted acquisition has not returned to its caller. `acquire.abandon` does the
-        rest."""
-        attempt = self.attempt
-        self.passed = True
-        self.count_time(attempt.held_since or 0.0)
-        if attempt.local_queue is None or not attempt.local_queue.has_lease(attempt):
-            self.held_lease.end()
-            self.forget()
-
-    def not_held(self) -> NotHeld:
-        why = "was handed over by a ticket" if self.handed_over else "was released already"
-        why = why if self.process.here else "belongs to the process that forked this one"
-        return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
-
-    def lease_lost(self) -> LeaseLost:
-        reason = self.held_lease.lost
-        return LeaseLost(
-            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; another client may hold the lock now",
-            name=self.name,
-            key=self.key,
-            fence=self.fence,
-            reason=reason,
-        )
+        Raises LeaseLost if the lease was lost before, NotHeld if it was released already. Raises ServerError if the server
+        cannot be reached: the lock is then free when the lease expires.
+        """
+        await self._core.release()
 
 
-def _dropped(node: Registrar, held_lease: HeldLease, local_queue: Queue | None, tally: Tally | None) -> None:
-    """Stop renewing a lease that was collected without a release, and warn about it."""
-    if held_lease.over:
-        return
-    held_lease.end()
-    node.forget(held_lease)
-    if tally is not None and not held_lease.lost:
-        tally.ended += 1
-    if local_queue is not None:
-        local_queue.on_collected(held_lease)
-    if not held_lease.lost:
-        warnings.warn(
-            f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
-            ResourceWarning,
-            stacklevel=1,
-        )
+@of_asyncio
+class AioLockLease(AioLease):
+    """The lease of a lock on one server: it can be handed over to another process by a ticket."""
+
+    async def ticket(self, expires: Seconds = 60.0) -> Ticket:
+        """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
+
+        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
+        expires, and the next waiter acquires the lock.
+
+        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket: the lock is released then. Raises
+        NotHeld if the lease was released. Raises ServerError if the request could not be sent: the lease stays valid.
+        """
+        from holdfast._api import ticket
+
+        return await ticket.aio_issue(self._core, expires)
 
 
-class Owned(Protocol):
-    """The attributes of a lease's internal object that `Entered` uses."""
-
-    owner: int
-    """Id of the thread or task that acquired the lock."""
-    inside: bool
-    """True once a ``with`` statement has acquired the lock."""
-
-    def is_over(self) -> bool:
-        """Return True if the lease was released."""
-
-
-C = TypeVar("C", bound=Owned)
-
-
-class Entered(Generic[C]):
-    """The leases of open ``with`` statements, by thread or task, because several threads or tasks may share one lock object."""
-
-    __slots__ = ("_cores",)
-
-    def __init__(self) -> None:
-        self._cores: list[C] | None = None  # No list before the first use: most of ten thousand locks are never entered.
-
-    def __contains__(self, core: object) -> bool:
-        return self._cores is not None and core in self._cores
-
-    def push(self, owner: int, core: C) -> None:
-        core.owner, core.inside = owner, True
-        self._cores = [*(self._cores or []), core]
-
-    def innermost(self, owner: int) -> C:
-        """Return the innermost lease that this thread or task has entered. If there is none, return the lease that any thread
-        or task entered last: a fixture may be torn down in another task than the one that set it up."""
-        mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
-        if not mine:
-            raise RuntimeError("cannot leave a with statement of a lock that was never entered")
-        return mine[-1]
-
-    def remove(self, core: C) -> None:
-        assert self._cores is not None
-        core.inside = False
-        self._cores.remove(core)
+@of_asyncio
+class AioTerm(AioLease):
+    """The lease of an elected leader, for one term: from its election to its end. ``fence`` is the number of the term."""

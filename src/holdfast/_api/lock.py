@@ -233,6 +233,13 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         """The key of the lock on the server."""
         return self._spec.key
 
+    def _held_core(self) -> Any:
+        """Return the internal object of the latest lease of this object. Raises NotHeld if it was released."""
+        core = self._live()
+        if core is None:
+            raise self._not_held()
+        return core
+
     def progress(self) -> None:
         """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
 

@@ -1,20 +1,23 @@
-"""The common base of `MultiLock` in both APIs: several locks acquired together in one order, and the lease of all of them."""
+"""`MultiLock` for threads and for asyncio: several locks acquired together in one order, and the lease of all of them."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
-from typing import Any, Generic, Never, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast._api import lock as lock_base
+from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.aio_lock import Lock as AioLock
 from holdfast._api.error_map import cause
-from holdfast._api.flow import Steps
+from holdfast._api.flow import Steps, complete, of_asyncio
 from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
-from holdfast._api.lease import LeaseCore, UserLease
+from holdfast._api.lease_core import AioCore, LeaseCore, SyncCore, UserLease
 from holdfast._api.lock import Member, member_of
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import Reentrant
+from holdfast._api.sync_lock import BaseSyncLock, Lock
 from holdfast._api.tally import Tally
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
@@ -24,10 +27,14 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._durations import Seconds
-from holdfast._net.clients import Client
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
+
+if TYPE_CHECKING:
+    import asyncio
+    import threading
 
 M = TypeVar("M", bound="BaseMultiLease")
 K = TypeVar("K", bound=lock_base.BaseLock[Any, Any])
@@ -283,6 +290,19 @@ class BaseMultiLock(Steps, Generic[M, Client]):
             core.start(self._tally)
             return core
 
+    def _driver(self) -> Any:
+        return self._members[0].driver()
+
+    def _new_attempt(self, driver: Any) -> Any:  # noqa: ARG002 - each lock has its own
+        return Whole(self._owner())
+
+    async def _is_locked(self) -> bool:
+        """Return True if anybody holds one of the locks."""
+        for member in self._members:
+            if await self._call_user(member.lock.locked):  # type: ignore[attr-defined]
+                return True
+        return False
+
     @property
     def key(self) -> str:
         """The keys of the locks on the server, joined by commas."""
@@ -424,6 +444,10 @@ class BaseMultiCore(UserLease):
         for core in self.cores:
             core.progress()
 
+    def hand_on(self) -> bool:
+        """Return False, because only an operation can release several locks."""
+        return False
+
     def notice_loss(self) -> None:
         raise NotImplementedError
 
@@ -477,3 +501,193 @@ class BaseMultiCore(UserLease):
         """Return the operation that finishes a release which was interrupted at an unknown point."""
         self.count_time()
         return self.whole.leave()
+
+
+class MultiLease(BaseMultiLease):
+    """The lease of several locks acquired together, as ``with`` returns it."""
+
+    @property
+    def lost(self) -> threading.Event:
+        """An event that is set when one of the leases is lost."""
+        return self._core.lost_event()  # type: ignore[no-any-return]
+
+    def renew(self, ttl: Seconds | None = None) -> None:
+        """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
+
+        Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
+        """
+        self._core.run(self._core.renew_on_server, ttl)
+
+    def verify(self) -> None:
+        """Ask the servers whether they still have all leases. `check` does not ask them. See `Lease.verify`.
+
+        Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
+        """
+        self._core.run(self._core.verify_on_server)
+
+    def release(self) -> None:
+        """Release all locks.
+
+        Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
+        be reached: its locks are then free when their leases expire. The other locks are released in any case.
+        """
+        self._core.release()
+
+
+class _SyncMultiCore(SyncCore, BaseMultiCore):
+    user_type = MultiLease
+
+    def try_release(self) -> bool:
+        """Return False, because only an operation can release several locks."""
+        return False
+
+
+class MultiLock(BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease]):  # type: ignore[type-var]
+    """Several locks, held together: all of them or none.
+
+    The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
+    cycle. If all locks are free and on one server (in a Cluster: in one slot), this costs one round trip. Semaphores, sides of
+    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. A busy lock is waited for in its queue.
+    If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace a threading.Lock.
+
+    Args:
+        client: a client or URL, for the locks given by name; may be left out if all are lock objects.
+        locks: names of locks, and lock objects, with their own servers and options: `Lock`, `FairLock`, `Redlock`,
+            `Semaphore`, or a side of an `RWLock`.
+        ttl: length of the leases of locks given by name, in seconds, at least 0.05; renewed while held.
+        wait: seconds to wait for all locks together. None: without limit; 0: do not wait.
+        renew: False if you renew the leases yourself (`MultiLease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the locks forever.
+        label: text that describes this user of the locks, shown to their waiters.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range, or a lock is listed twice; nothing was sent to the server.
+    """
+
+    _kind = BaseSyncLock
+    _makes = Lock
+    _makes_core = _SyncMultiCore
+
+    @property
+    def lease(self) -> MultiLease | None:
+        """The lease of the latest acquisition by this object; None once it is released."""
+        return super().lease
+
+    def locked(self) -> bool:
+        """Return True if ``locked`` of one of the locks is True. Asks the servers; raises ServerError if one cannot be
+        reached."""
+        return complete(self._is_locked())
+
+    def __enter__(self) -> MultiLease:
+        """Acquire all locks within this object's ``wait`` and return their lease.
+
+        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. After an error, none of
+        the locks is held.
+        """
+        return super().__enter__()
+
+    def _take(self, driver: Any, attempt: Any, wait: float | None) -> Any:  # noqa: ARG002 - each lock has its own
+        return complete(self._take_all(attempt, wait))
+
+    def _undo(self, attempt: Any) -> None:
+        self._tally.gave_up(attempt)
+        self._driver().run(attempt.leave())
+
+
+@of_asyncio
+class AioMultiLease(BaseMultiLease):
+    """The lease of several locks acquired together, as ``async with`` returns it."""
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An event that is set when one of the leases is lost."""
+        return self._core.lost_event()  # type: ignore[no-any-return]
+
+    async def renew(self, ttl: Seconds | None = None) -> None:
+        """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
+
+        Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
+        """
+        await self._core.run(self._core.renew_on_server, ttl)
+
+    async def verify(self) -> None:
+        """Ask the servers whether they still have all leases. `check` does not ask them. See `Lease.verify`.
+
+        Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
+        """
+        await self._core.run(self._core.verify_on_server)
+
+    async def release(self) -> None:
+        """Release all locks.
+
+        Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
+        be reached: its locks are then free when their leases expire. The other locks are released in any case.
+        """
+        await self._core.release()
+
+
+class _AioMultiCore(AioCore, BaseMultiCore):
+    user_type = AioMultiLease
+
+    async def try_release(self) -> bool:
+        """Return False, because only an operation can release several locks."""
+        return False
+
+
+@of_asyncio
+class AioMultiLock(BaseMultiLock[AioMultiLease, AsyncClient], BaseAioLock[AioMultiLease]):  # type: ignore[type-var]
+    """Several locks, held together: all of them or none.
+
+    The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
+    cycle. If all locks are free and on one server (in a Cluster: in one slot), this costs one round trip. Semaphores, sides of
+    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. A busy lock is waited for in its queue.
+    If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace an asyncio.Lock.
+
+    If a lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
+
+    Args:
+        client: a client or URL, for the locks given by name; may be left out if all are lock objects.
+        locks: names of locks, and lock objects, with their own servers and options: `Lock`, `FairLock`, `Redlock`,
+            `Semaphore`, or a side of an `RWLock`.
+        ttl: length of the leases of locks given by name, in seconds, at least 0.05; renewed while held.
+        wait: seconds to wait for all locks together. None: without limit; 0: do not wait.
+        renew: False if you renew the leases yourself (`MultiLease.renew`).
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the locks forever.
+        label: text that describes this user of the locks, shown to their waiters.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range, or a lock is listed twice; nothing was sent to the server.
+    """
+
+    _kind = BaseAioLock
+    _makes = AioLock
+    _makes_core = _AioMultiCore
+
+    @property
+    def lease(self) -> AioMultiLease | None:
+        """The lease of the latest acquisition by this object; None once it is released."""
+        return super().lease
+
+    async def locked(self) -> bool:
+        """Return True if ``locked`` of one of the locks is True. Asks the servers; raises ServerError if one cannot be
+        reached."""
+        return await self._is_locked()
+
+    async def __aenter__(self) -> AioMultiLease:
+        """Acquire all locks within this object's ``wait`` and return their lease.
+
+        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. After an error, none of
+        the locks is held.
+        """
+        return await super().__aenter__()
+
+    async def _take(self, driver: Any, attempt: Any, wait: float | None) -> Any:  # noqa: ARG002 - each lock has its own
+        return await self._take_all(attempt, wait)
+
+    async def _undo(self, driver: Any, attempt: Any) -> None:  # noqa: ARG002 - the attempt knows its drivers
+        self._tally.gave_up(attempt)
+        await self._driver().run(attempt.leave())

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast._api import error_map, lock
 from holdfast._api.aio_lock import BaseAioLock
 from holdfast._api.flow import complete
-from holdfast._api.lease import Entered
+from holdfast._api.lease_core import Entered
 from holdfast._api.lock import L
 from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._core import permit

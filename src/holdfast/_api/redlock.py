@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, Never, TypeVar
 
-from holdfast._api import error_map, lease, options
+from holdfast._api import error_map, options
 from holdfast._api import lock as lock_base
+from holdfast._api.lease import BaseLease
+from holdfast._api.lease_core import LeaseCore
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._clock import clock
 from holdfast._core import control_records
@@ -37,7 +39,7 @@ DECLARED, READY = "declared new: ready now", "ready already"
 
 FORGOTTEN = "may have lost the locks that it granted (force declares it new anyway)"
 
-L = TypeVar("L", bound=lease.BaseLease)
+L = TypeVar("L", bound=BaseLease)
 
 
 def find(
@@ -233,7 +235,7 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
     )
 
 
-class BaseQuorumCore(lease.LeaseCore):
+class BaseQuorumCore(LeaseCore):
     """The internal object of a lease on several servers: the part that the sync and the asyncio API share."""
 
     voted = True

@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Callable, MutableMapping
 from typing import Any, Literal, Never, TypeVar
 
-from holdfast._api.lease import BaseLease, Entered, LeaseCore, core_of
+from holdfast._api.lease import BaseLease, core_of
+from holdfast._api.lease_core import Entered, LeaseCore
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.options import refuse_mistaken
 from holdfast._durations import Seconds

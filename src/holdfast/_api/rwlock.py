@@ -6,16 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Never
 
 from holdfast._api import error_map
-from holdfast._api.aio_lease import Lease as AioLease
-from holdfast._api.aio_lease import LeaseCore as AioLeaseCore
 from holdfast._api.flow import of_asyncio
 from holdfast._api.foreign_words import RWLOCK_METHODS, SIDES, ForeignMethods
-from holdfast._api.lease import BaseLease
-from holdfast._api.lease import LeaseCore as BaseLeaseCore
+from holdfast._api.lease import AioLease, BaseLease, Lease
+from holdfast._api.lease_core import AioLeaseCore, LeaseCore, SyncLeaseCore
 from holdfast._api.lock import L
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, HeldPermits, PermitsLock
-from holdfast._api.sync_lease import Lease, LeaseCore
 from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import WireError
@@ -34,7 +31,7 @@ class BaseWriteLease(BaseLease):
         return downgraded
 
 
-class BaseWriteCore(BaseLeaseCore):
+class BaseWriteCore(LeaseCore):
     """The internal object of a writer's lease: the part that the sync and the asyncio API share."""
 
     downgraded = False
@@ -162,7 +159,7 @@ class WriteLease(BaseWriteLease, Lease):
         self._core.run(self._core.downgrade_on_server)
 
 
-class _WriteCore(BaseWriteCore, LeaseCore):
+class _WriteCore(BaseWriteCore, SyncLeaseCore):
     """The internal object of a writer's lease, of a thread."""
 
 

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Never
 
-from holdfast._api.aio_lease import Lease as AioLease
 from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.foreign_words import SEMAPHORE_METHODS
+from holdfast._api.lease import AioLease, Lease
 from holdfast._api.lock import L
 from holdfast._api.options import checked_timeout, refuse_mistaken
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, PermitsLock
-from holdfast._api.sync_lease import Lease
 from holdfast._core import permit
 from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import ALL

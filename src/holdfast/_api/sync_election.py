@@ -10,8 +10,8 @@ from holdfast._api import election
 from holdfast._api.caller import Caller
 from holdfast._api.flow import complete
 from holdfast._api.foreign_words import ASYNC_WITH
+from holdfast._api.lease import Term
 from holdfast._api.sync_election_lock import ElectionLock, LeaderLock
-from holdfast._api.sync_lease import Term
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
 from holdfast._durations import Seconds

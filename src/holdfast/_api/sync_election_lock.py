@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from holdfast._api import election
-from holdfast._api.sync_lease import LeaseCore, Term
+from holdfast._api.lease import Term
+from holdfast._api.lease_core import SyncLeaseCore
 from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._net.clients import SyncClient
 
@@ -15,16 +16,16 @@ class LeaderLock(BaseSyncLock[Term]):
 
     _lease_type = Term
 
-    def live_term(self) -> LeaseCore | None:
+    def live_term(self) -> SyncLeaseCore | None:
         """Return the internal object of the term that this candidate leads in; None if it does not lead."""
-        core: LeaseCore | None = self._live()
+        core: SyncLeaseCore | None = self._live()
         return core
 
     def leader_name(self) -> bytes | None:
         """Return the name of the leader, or of the process that holds the lock, for a message."""
         return self._driver().run(self._holder(election.NOBODY))
 
-    def finish_release(self, core: LeaseCore | None) -> None:
+    def finish_release(self, core: SyncLeaseCore | None) -> None:
         """Finish a release of a term that an interrupt has ended at any line. None: the latest term."""
         self._finish_release(core)
 
@@ -41,7 +42,7 @@ class LeaderLock(BaseSyncLock[Term]):
         self._entered.remove(self._entered.innermost(threading.get_ident()))
 
 
-class TermCore(election.BaseTermCore, LeaseCore):
+class TermCore(election.BaseTermCore, SyncLeaseCore):
     """The internal object of a term, for an election on one server."""
 
 

@@ -12,10 +12,10 @@ from holdfast._api.error_map import cause, hide_frames
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.flow import InThreads, complete
 from holdfast._api.foreign_words import ASYNC_WITH
-from holdfast._api.lease import Entered
+from holdfast._api.lease import Lease, LockLease
+from holdfast._api.lease_core import Entered, SyncLeaseCore
 from holdfast._api.lock import L
 from holdfast._api.options import refuse_mistaken
-from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, Grant
@@ -32,8 +32,6 @@ from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, 
 if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
 
-__all__ = ["FairLock", "Lease", "Lock", "LockLease"]
-
 T = TypeVar("T")
 
 
@@ -41,7 +39,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
     """The locks of threads: acquire, release, and the ``with`` statement."""
 
     _caller = "thread"
-    _core_type = LeaseCore
+    _core_type = SyncLeaseCore
     _lease_type = Lease
     if not TYPE_CHECKING:
         __aenter__ = ASYNC_WITH
@@ -97,7 +95,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached: the lock is then free when the lease expires.
         """
-        core: LeaseCore | None = None
+        core: SyncLeaseCore | None = None
         try:
             core = self._live()
             if core is None:
@@ -160,7 +158,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         """Finish the end of a ``with`` statement that was interrupted."""
         self._driver().run(self._entered.innermost(threading.get_ident()).finish_release())
 
-    def _leave(self, core: LeaseCore, error: BaseException | None) -> None:
+    def _leave(self, core: SyncLeaseCore, error: BaseException | None) -> None:
         try:
             core.release()
         except NotHeld:
@@ -176,7 +174,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
 
-    def _detach(self, core: LeaseCore) -> None:
+    def _detach(self, core: SyncLeaseCore) -> None:
         self._entered.remove(core)
 
     def _driver(self) -> Runner:
@@ -188,7 +186,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
     def _new_driver(self) -> Runner:
         return driver_for(current(), self._endpoint)
 
-    def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
+    def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> SyncLeaseCore | Busy:
         result: Grant | Busy | None = self._at_once(attempt) if self._spec.linger else None
         if result is None and attempt.is_direct:
             result = driver.acquire(attempt, wait)
@@ -227,7 +225,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
             raise self._user_error(error) from cause(error)
 
-    def _finish_release(self, core: LeaseCore | None) -> None:
+    def _finish_release(self, core: SyncLeaseCore | None) -> None:
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
 
         ``core`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
@@ -288,11 +286,9 @@ class Lock(BaseSyncLock[LockLease]):
 
         Raises NotHeld if the lock is not held by this object.
         """
-        core = self._live()
-        if core is None:
-            raise self._not_held()
-        ticket: Ticket = core.issue_ticket(expires)
-        return ticket
+        from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
+
+        return ticket.issue(self._held_core(), expires)
 
 
 class FairLock(BaseFairLock[LockLease, SyncClient], Lock):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._api import options, redlock, sync_election_lock, sync_lease, sync_lock
+from holdfast._api import options, redlock, sync_election_lock, sync_lock
+from holdfast._api.lease import Lease, Term
+from holdfast._api.lease_core import SyncLeaseCore
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._durations import Seconds
 from holdfast._net.clients import Servers, SyncClient
@@ -11,11 +13,11 @@ from holdfast._runtime.drivers.sync_quorum import Driver
 from holdfast._runtime.process import current
 
 
-class QuorumCore(BaseQuorumCore, sync_lease.LeaseCore):
+class QuorumCore(BaseQuorumCore, SyncLeaseCore):
     """The internal object behind a user's lease on several servers."""
 
 
-class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[sync_lease.Lease]):
+class Redlock(BaseRedlock[Lease, SyncClient], sync_lock.BaseSyncLock[Lease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
     The lock asks all servers at the same time, and does not wait for slow ones once a majority has decided (the Redlock
@@ -45,7 +47,7 @@ class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[
 class ElectionLock(sync_election_lock.LeaderLock, Redlock):
     """The lock of an election on several servers. Its holder leads."""
 
-    _lease_type = sync_lease.Term
+    _lease_type = Term
 
 
 @hides_client()

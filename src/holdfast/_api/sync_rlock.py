@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from holdfast._api import sync_redlock
+from holdfast._api.lease import Lease, LockLease
+from holdfast._api.lease_core import SyncLeaseCore
 from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._api.rlock import BaseOwnedCore, Holding, Holdings, Reentrant, holdings
-from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._api.sync_lock import Lock
 from holdfast._durations import Seconds
 from holdfast._net.clients import SyncClient
@@ -19,7 +20,7 @@ from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 __all__ = ["RLock"]
 
 
-class _OwnedCore(BaseOwnedCore, LeaseCore):
+class _OwnedCore(BaseOwnedCore, SyncLeaseCore):
     """The internal object of the lease of an RLock."""
 
 
@@ -42,7 +43,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _core_type: type[LeaseCore] = _OwnedCore
+    _core_type: type[SyncLeaseCore] = _OwnedCore
 
     if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 

@@ -6,10 +6,10 @@ import base64
 import json
 import re
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast._api import error_map, options
-from holdfast._api.lease import LeaseCore
+from holdfast._api.lease_core import LeaseCore
 from holdfast._core import control_records
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import KeyConflict
@@ -211,3 +211,23 @@ class Issue:
             core.forget()
             core.notice_loss()
         return core.lease_lost()
+
+
+def issue(core: Any, expires: Seconds, token: str = "") -> Ticket:
+    """Issue a ticket for the lease of a thread. ``token``: the ticket's token, if the caller has stored one already."""
+    issuing = Issue(core, expires, token)
+    try:
+        ticket: Ticket = core.run(issuing.operation)
+    except HoldfastError:
+        raise
+    except BaseException:
+        # An exception of an interrupt or a signal handler can come at any line.
+        core.run(issuing.undo)
+        raise
+    return ticket
+
+
+async def aio_issue(core: Any, expires: Seconds) -> Ticket:
+    """Issue a ticket for the lease of a task."""
+    ticket: Ticket = await core.run(Issue(core, expires).operation)
+    return ticket

@@ -90,7 +90,7 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
                     signals.raising = False  # from here on the ticket must be written, or nobody could release the lock
                     if args.verbose:
                         output.say(f"{args.name}: acquired after {time.monotonic() - began:.2f} s, fence {lease.fence}")
-                    return 0, core_of(lease).issue_ticket(args.ttl, token)
+                    return 0, tickets.issue(core_of(lease), args.ttl, token)
             except ServerError as error:
                 if not signals.raising or not patience.outlasts(error):
                     raise

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
-from holdfast._api.lease import Entered, core_of
+from holdfast._api.lease import core_of
+from holdfast._api.lease_core import Entered
 from holdfast._api.options import acquire_wait, checked_wait
 from holdfast._durations import Seconds
 from holdfast._log import of_the_user

@@ -8,7 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._api.lease import BaseLease, Home, LeaseCore
+from holdfast._api.lease import BaseLease
+from holdfast._api.lease_core import Home, LeaseCore
 from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.records import Registrar
 from holdfast._core.schedule.records import ActiveRun

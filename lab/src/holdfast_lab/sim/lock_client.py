@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast._api.lease import LeaseCore
+from holdfast._api.lease_core import LeaseCore
 from holdfast._core import permit
 from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon, acquire
 from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease

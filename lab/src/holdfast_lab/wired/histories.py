@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from holdfast._api.lease import LeaseCore
+from holdfast._api.lease_core import LeaseCore
 from holdfast._api.redlock import BaseQuorumCore
 from holdfast._core.lock.acquire import ON_ONE_SERVER, abandon, acquire
 from holdfast._core.lock.records import Attempt, Grant

@@ -1,0 +1,727 @@
+"""The internal object of a lease, for threads and for asyncio: renew, release, check and hand over one acquisition, and report
+its loss.
+
+A `LeaseCore` has all facts about the acquisition. Locks, tickets and the keeper (background thread) use it. The object that
+the user gets is a `holdfast._api.lease.BaseLease`, which refers to the core. The core does not refer to the user's object. So
+when the user's program drops its lease object, that object is garbage-collected, and the lock is released.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from holdfast._api.error_map import cause, server_error
+from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
+from holdfast._core.lock import release, renewal
+from holdfast._core.lock.owner import Owner, Reference
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Registrar, Tally
+from holdfast._core.requests import Run, WireError
+from holdfast._durations import Seconds
+from holdfast._log import logger
+from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.drivers.sync import Runner as SyncRunner
+from holdfast._runtime.flag import Flag
+from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast._runtime.drivers.aio import Runner as AioRunner
+
+T = TypeVar("T")
+
+log = logger("holdfast")
+
+
+class Watch(Protocol):
+    """The methods of the keeper (background thread that renews leases) that a lease calls."""
+
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
+        """Renew this lease until `forget` is called. For a lease that is watched already, compute the next renewal anew."""
+
+    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
+        """Stop renewing this lease."""
+
+    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        """Send a request until the server answers it, or until local time ``until`` in seconds."""
+
+
+class Home(Protocol):
+    """The attributes of a process that its leases use."""
+
+    @property
+    def here(self) -> bool:
+        """True in the process that this object was created for; False in a child forked from it."""
+
+    @property
+    def keeper(self) -> Watch:
+        """The keeper (background thread), which is started if it does not run yet."""
+
+    @property
+    def running_keeper(self) -> Watch | None:
+        """The keeper (background thread); None if it does not run."""
+
+    def clock(self) -> float:
+        """Return the local time in seconds."""
+
+
+class UserLease:
+    """A mixin for a lease's internal object. It makes the object that users hold, and keeps only a weak reference to it. It
+    makes the event behind ``lost``, too."""
+
+    user_type: Callable[[Any], Any]
+    """The class of the object that users hold."""
+    _users: Callable[[], Any] | None = None
+    event: Any = None
+    """The event behind ``lost``; None until ``lost`` is read."""
+
+    def user_lease(self) -> Any:
+        """Return the object that users hold. There is one at a time; after the user has dropped it, a new one is made."""
+        found = self._users() if self._users is not None else None
+        if found is None:
+            found = self.user_type(self)
+            self._users = weakref.ref(found)
+        return found
+
+    def lost_event(self) -> Any:
+        """Return the event that is set when the lease is lost."""
+        event = self.event
+        if event is None:
+            # setdefault, so that threads and signal handlers that ask at the same moment get the same event.
+            event = self.__dict__.setdefault("event", self._new_event())
+            if self.expired():
+                event.set()
+        return event
+
+    def _new_event(self) -> Any:
+        """Return a new event: a `LostFlag`, in asyncio a `LostEvent`."""
+        raise NotImplementedError
+
+    def expired(self) -> bool:
+        """Return True if the lease is lost."""
+        raise NotImplementedError
+
+
+class LeaseCore(UserLease, Owner):
+    """The internal object of a lease: the part that the sync and the asyncio API share."""
+
+    attempt: Attempt
+    endpoint: Any
+    process: Home
+    fence: int
+    on_lost: Callable[..., object] | None
+    user_type: Callable[[Any], Any]
+    taker: Callable[[], object]
+    """Weak reference to the thread or task that acquired a permit."""
+    voted = False
+    """True if several servers vote on the lease."""
+    whole: Any = None
+    """The lease of several locks that contains this lease, or None. It is notified of the loss too."""
+    driver: Any
+    """Runs the operations of the lease; None for the lease of a job's run."""
+    passed: bool = False
+    """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
+    told_loss: bool = False
+    """True once the owner was notified of the loss."""
+    handed_over = False
+    """True once a ticket was issued for this lease."""
+    held_lease: HeldLease
+    """The record of the lease. The operation that acquired it has registered it with the keeper (background thread)."""
+    parts: tuple[tuple[Endpoint, HeldLease], ...]
+    """The leases that the keeper renews for this lease, each with its server."""
+    owner = 0
+    """Id of the thread or task that acquired the lock."""
+
+    def __init__(
+        self,
+        process: Home,
+        endpoint: Any,
+        grant: Grant,
+        on_lost: Callable[..., object] | None = None,
+        *,
+        user_type: Any = None,
+        driver: Any = None,
+    ) -> None:
+        self.attempt = attempt = grant.attempt
+        node: Any = attempt.node
+        held_lease: Any = grant.held_lease
+        self.process, self.endpoint, self.driver = process, endpoint, driver
+        self.user_type, self.held_lease = user_type, held_lease
+        self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
+        self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
+        attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
+        # `held_lease` keeps this weak reference until the release. If the core is collected before that, it was never released.
+        held_lease.owner = Reference(self, node.keeper.collected.append)
+        held_lease.owner.on_collected = functools.partial(_dropped, node, held_lease, attempt.local_queue, attempt.tally)
+        if attempt.tally is not None:
+            attempt.tally.acquisitions += 1
+        if held_lease.lost:
+            self.notice_loss()  # The lease was lost before this object existed, so nobody was notified.
+
+    def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
+        """Return a pair for each voting server: the server, and the lease there."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self.held_lease.spec.name
+
+    @property
+    def key(self) -> str:
+        """The key of the lock on the server."""
+        return self.held_lease.spec.key
+
+    def __repr__(self) -> str:
+        held_lease = self.held_lease
+        over = self.passed or held_lease.over
+        ended = "handed over" if self.handed_over else "released"
+        state = f"lost: {held_lease.lost}" if self.expired() else ended if over else f"{self.remaining():.1f} s left"
+        return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
+
+    def remaining(self) -> float:
+        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or release."""
+        return 0.0 if self.is_over() else self.held_lease.remaining(self.process.clock())
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease is lost, NotHeld if it was released."""
+        if self.is_over():
+            raise self.not_held()
+        if self.expired():
+            raise self.lease_lost()
+
+    def progress(self) -> None:
+        """Note that the holder makes progress. Raises LeaseLost if the lease is lost, NotHeld if it was released."""
+        self.check()
+        self.held_lease.progressed(self.process.clock())
+
+    def begin(self) -> None:
+        """Restart the ``progress_within`` seconds. A `MultiLock` calls this once all of its locks are held."""
+        if self.held_lease.spec.progress_within is not None:
+            self.held_lease.progressed(self.process.clock())
+            self.look_again()
+
+    def may_hand_over(self) -> None:
+        """Raise an error if no ticket can be issued for this lease."""
+
+    def is_over(self) -> bool:
+        """Return True if the lease was released, or belongs to the process that this one was forked from."""
+        return self.passed or self.held_lease.over or not self.process.here
+
+    def expired(self) -> bool:
+        """Return True if the lease is lost. After a pause, this may notice an expiry before the keeper does."""
+        held_lease = self.held_lease
+        if not self.process.here:
+            return True  # A forked child holds no lease.
+        if self.passed:
+            return False
+        due = not held_lease.over and not held_lease.lost and self.process.clock() >= held_lease.good_until
+        if due and held_lease.lose(held_lease.why_over):
+            self.forget()
+            self.notice_loss()
+        return bool(held_lease.lost)
+
+    def forget(self) -> None:
+        """Tell the keeper to stop renewing this lease."""
+        keeper = self.process.running_keeper
+        if keeper is not None:
+            for where, part in self.parts:
+                keeper.forget(where, part)
+
+    def note_renewal(self, kept: bool, made: float, sent: float, ttl: float, *, numbered: bool) -> bool:
+        """Record the answer to a renewal by hand, as `HeldLease.renewed` does. Return False if the lease is lost, or ended
+        before the answer was read."""
+        held_lease = self.held_lease
+        if self.expired():
+            return False
+        if kept:
+            held_lease.ttl = ttl
+            held_lease.renewed(made, sent, ttl, numbered=numbered)
+            self.look_again()
+        elif held_lease.lose("its key is gone, or another client holds it"):
+            self.forget()
+            self.notice_loss()
+        return kept
+
+    def look_again(self) -> None:
+        """Have the keeper compute anew when this lease is due for renewal."""
+        for where, part in self.parts:
+            self.process.keeper.watch(where, part)
+
+    async def renew_on_server(self, ttl: Seconds | None) -> None:
+        """Renew the lease for ``ttl`` seconds (None: its last length). `renew` of both APIs runs this operation."""
+        self.check()
+        held_lease = self.held_lease
+        ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
+        now = self.process.clock()
+        ttl = min(ttl, held_lease.ends_at - now)
+        made = held_lease.note_request(now, ttl)
+        try:
+            kept, sent, numbered = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
+        except WireError as error:
+            raise server_error(held_lease.spec, error) from cause(error)
+        finally:
+            held_lease.may_extend(self.process.clock(), ttl)  # from now: a retry may have been sent later
+        if not self.note_renewal(kept, made, sent, ttl, numbered=numbered):
+            raise self.lease_lost()
+
+    async def verify_on_server(self) -> None:
+        """Ask the server whether it still has the lease, by a renewal. `verify` of both APIs runs this operation.
+
+        A renewal is the one request that all kinds of leases have. It does not prolong a lease with ``renew=False``.
+        """
+        held_lease = self.held_lease
+        if held_lease.spec.renew:
+            await self.renew_on_server(None)
+            return
+        length = held_lease.ttl
+        try:
+            await self.renew_on_server(max(MIN_TTL, held_lease.remaining(self.process.clock())))
+        finally:
+            held_lease.ttl = length  # what `renew` uses without an argument
+
+    def try_release(self) -> Any:
+        """Release the lease if nobody else wants the lock. Return what `Runner.release` returns: for asyncio, an awaitable."""
+        return self.driver.release(self.attempt, self.held_lease, self)
+
+    def hand_on(self) -> bool:
+        """Hand the lease on to the next waiter of this process, or keep it for quick reuse, and return True. Return False if
+        the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
+        held_lease = self.held_lease
+        if self.passed or held_lease.over or not self.process.here:
+            raise self.not_held()
+        now = self.process.clock()
+        if now >= held_lease.good_until:
+            self.expired()
+        self.count_time(now)
+        local_queue = self.attempt.local_queue
+        if local_queue is None:
+            return False
+        kept = local_queue.pass_on(self.attempt, held_lease, now)
+        if kept is None:
+            raise self.not_held()
+        self.passed = kept
+        return kept
+
+    def may_be_there(self) -> bool:
+        """Return True if the server may still have the lease, even if its holder gave it up or its time has passed."""
+        held_lease = self.held_lease
+        return not held_lease.lost or held_lease.stalled or self.process.clock() >= held_lease.deadline
+
+    async def release_on_server(self, known: bool | WireError | None = None) -> None:
+        """Release the lease on the server, after `hand_on` returned False. ``known`` is the server's answer, if the
+        caller has already released this lease in a request for several."""
+        held_lease, attempt = self.held_lease, self.attempt
+        local_queue = attempt.local_queue
+        held_lease.end()
+        try:
+            if self.may_be_there():
+                if isinstance(known, WireError):
+                    raise known
+                if known is None:
+                    known = await release.release(
+                        held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight, attempt
+                    )
+                if not known:
+                    held_lease.lost = held_lease.lost or "another client held the lock, or nobody, when it was released"
+        except WireError as error:
+            if not held_lease.lost:
+                raise server_error(held_lease.spec, error) from cause(error)
+        finally:
+            self.forget()  # After the round trip, because waiters wait for the release.
+            if local_queue is not None:
+                local_queue.on_released(attempt)
+        if held_lease.lost:
+            self.count_loss()
+            raise self.lease_lost()
+
+    def leave_to_keeper(self) -> None:
+        """Have the keeper release the lease, where the caller cannot await the release. Raises NotHeld or LeaseLost."""
+        if self.hand_on():
+            return
+        held_lease, local_queue = self.held_lease, self.attempt.local_queue
+        held_lease.end()
+        self.forget()
+        if local_queue is not None and not held_lease.lost:
+            local_queue.give_back(self.attempt, held_lease)
+            return
+        for where, part in self.parts if self.may_be_there() else ():
+            self.process.keeper.send_until_answered(
+                where, part.giving_back(revoke=part.maybe_in_flight, timeout=part.spec.timeout), part.latest
+            )
+        if held_lease.lost:
+            if local_queue is not None:
+                local_queue.on_released(self.attempt)
+            self.count_loss()
+            raise self.lease_lost()
+
+    async def let_go(self, *, begun: bool = False) -> None:
+        """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can.
+
+        ``begun``: True if `try_release` has begun the release, and its outcome was None.
+        """
+        if self.is_over() and not begun:  # A release began before this call. It is unknown how far it came.
+            await self.finish_release()
+            return
+        try:
+            if begun or not self.hand_on():
+                await self.release_on_server()
+        except (ServerError, QuorumError, LeaseLost):  # a late renewal may have prolonged a lost lease on the server
+            self.insist()
+        except HoldfastError:
+            pass  # It was released meanwhile.
+        except BaseException:
+            await self.finish_release()
+            raise
+
+    def insist(self) -> None:
+        """Have the keeper release the lease: it repeats the request until the server replies or the lease has ended there."""
+        for where, part in self.parts:
+            self.process.keeper.send_until_answered(
+                where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.latest
+            )
+
+    async def finish_release(self) -> None:
+        """Finish a release that was interrupted at an unknown point: leave nothing of the lease here or on the server."""
+        held_lease, attempt = self.held_lease, self.attempt
+        self.passed = True
+        if not self.process.here:
+            return
+        self.count_time(self.process.clock())
+        if attempt.local_queue is not None:
+            attempt.local_queue.withdraw(attempt)
+        if attempt.local_queue is None or held_lease.lost:  # A late renewal may have prolonged a lost lease on the server.
+            held_lease.end()
+        if held_lease.over:
+            self.forget()
+            await self.give_up()
+
+    async def give_up(self) -> None:
+        """Revoke the token of this lease, so that the server keeps nothing under it."""
+        held_lease = self.held_lease
+        given_up = Attempt(held_lease.spec, held_lease.token, may_be_on_server=True, maybe_in_flight=True)
+        await release.give_up(given_up, held_lease.latest)
+
+    def count_time(self, now: float) -> None:
+        """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""
+        self.attempt.count_hold(now)
+
+    def count_loss(self) -> None:
+        """Count a loss in the statistics, once per lease and before its owner is notified."""
+        tally = self.attempt.tally
+        if tally is not None and not self.told_loss:
+            tally.losses += 1
+
+    def make_way(self) -> None:
+        """Let the waiters of this process go on, after the owner was notified of the loss. They must not acquire the
+        lock before that."""
+        if self.attempt.local_queue is not None:
+            self.attempt.local_queue.on_released(self.attempt)
+
+    def first_to_tell(self) -> bool:
+        """Count the loss of the lease and mark its owner as notified. Return True only for the first call."""
+        self.count_loss()
+        self.count_time(self.process.clock())
+        told, self.told_loss = self.told_loss, True
+        if self.whole is not None and not told:
+            self.whole.on_loss()
+        return not told
+
+    def discard(self) -> None:
+        """End this lease, which an interrupted acquisition has not returned to its caller. `acquire.abandon` does the
+        rest."""
+        attempt = self.attempt
+        self.passed = True
+        self.count_time(attempt.held_since or 0.0)
+        if attempt.local_queue is None or not attempt.local_queue.has_lease(attempt):
+            self.held_lease.end()
+            self.forget()
+
+    def not_held(self) -> NotHeld:
+        why = "was handed over by a ticket" if self.handed_over else "was released already"
+        why = why if self.process.here else "belongs to the process that forked this one"
+        return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
+
+    def lease_lost(self) -> LeaseLost:
+        reason = self.held_lease.lost
+        return LeaseLost(
+            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; another client may hold the lock now",
+            name=self.name,
+            key=self.key,
+            fence=self.fence,
+            reason=reason,
+        )
+
+
+def _dropped(node: Registrar, held_lease: HeldLease, local_queue: Queue | None, tally: Tally | None) -> None:
+    """Stop renewing a lease that was collected without a release, and warn about it."""
+    if held_lease.over:
+        return
+    held_lease.end()
+    node.forget(held_lease)
+    if tally is not None and not held_lease.lost:
+        tally.ended += 1
+    if local_queue is not None:
+        local_queue.on_collected(held_lease)
+    if not held_lease.lost:
+        warnings.warn(
+            f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
+            ResourceWarning,
+            stacklevel=1,
+        )
+
+
+class LostFlag(Flag):
+    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
+
+    def __init__(self, expired: Callable[[], bool]) -> None:
+        super().__init__()
+        self._expired = expired
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._expired()
+
+
+class SyncCore(UserLease):
+    """A mixin for the internal object of a lease of a thread: it runs its operations, and notifies its owner of a loss. It then
+    sets ``lost`` and calls ``on_lost``."""
+
+    name: Any
+    on_lost: Callable[..., object] | None
+    first_to_tell: Callable[[], bool]
+    make_way: Callable[[], None]
+    driver: SyncRunner
+    is_over: Callable[[], bool]
+    try_release: Callable[[], bool | None]
+    hand_on: Callable[[], bool]
+    release_on_server: Callable[..., Coroutine[Any, Any, None]]
+    finish_release: Callable[[], Coroutine[Any, Any, None]]
+
+    def run(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run an operation of the lease."""
+        return self.driver.run(operation(*args))
+
+    def notice_loss(self) -> None:
+        try:
+            if self.first_to_tell():
+                self.tell_owner()
+        finally:
+            self.make_way()
+
+    def tell_owner(self) -> None:
+        if self.event is not None:
+            self.event.set()
+        if self.on_lost is not None:
+            # A thread of its own, because the keeper has other leases to renew while the callback runs.
+            lease = self.user_lease()
+            try:
+                threading.Thread(target=self.on_lost, args=(lease,), name="holdfast-on-lost", daemon=True).start()
+            except RuntimeError as error:  # The thread limit is reached, or the interpreter is shutting down.
+                log.warning("on_lost of %r cannot be called: %s", self.name, error)
+
+    def _new_event(self) -> threading.Event:
+        return LostFlag(self.expired)
+
+    def go_on_releasing(self, begun: bool) -> None:
+        """Release the lease on the server if `try_release` could not. ``begun``: True if `try_release` returned None."""
+        if begun or not self.hand_on():
+            self.driver.run(self.release_on_server())
+
+    def release(self) -> None:
+        """Release the lock, as `Lease.release` does."""
+        try:
+            done = not self.is_over() and self.try_release()
+            if not done:
+                self.go_on_releasing(done is None)
+        except HoldfastError:
+            raise
+        except BaseException:
+            # An exception of an interrupt or a signal handler can come at any line.
+            self.finish_interrupted_release()
+            raise
+
+    def finish_interrupted_release(self) -> None:
+        """Finish a release that was interrupted at an unknown point, so that nothing of the lease is left."""
+        self.driver.run(self.finish_release())
+
+
+class AioCore(UserLease):
+    """A mixin for the internal object of a lease of a task: it runs its operations, and notifies its owner of a loss. It then
+    sets ``lost``, cancels the task inside ``async with``, and calls ``on_lost``."""
+
+    name: Any
+    driver: AioRunner
+    on_lost: Callable[..., object] | None
+    first_to_tell: Callable[[], bool]
+    make_way: Callable[[], None]
+    body_task: asyncio.Task[Any] | None = None
+    """The task inside ``async with``, which is cancelled if the lease is lost; None outside."""
+    cancelled_body = False
+    is_over: Callable[[], bool]
+    try_release: Callable[[], Awaitable[bool | None]]
+    hand_on: Callable[[], bool]
+    release_on_server: Callable[..., Coroutine[Any, Any, None]]
+    leave_to_keeper: Callable[[], None]
+    telling: asyncio.Future[object] | None = None
+    """Task that runs the coroutine of ``on_lost``. This reference keeps the task from being garbage-collected."""
+
+    def run(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Awaitable[T]:
+        """Run an operation of the lease. Raises RuntimeError outside the event loop of the lease."""
+        self.at_home()
+        return self.driver.run(operation(*args))
+
+    def notice_loss(self) -> None:
+        try:
+            if self.first_to_tell():
+                self.driver.loop.call_soon_threadsafe(self.run_on_loss)
+        except RuntimeError:
+            pass  # The event loop is closed: no code is left that could be notified.
+        finally:
+            self.make_way()
+
+    def forsaken(self) -> bool:
+        """Return True if the body of ``async with`` is in a closed event loop, where it never continues."""
+        return self.body_task is not None and self.driver.loop.is_closed()
+
+    def ends_with_loop(self) -> bool:
+        """Return True if the event loop is closed, and have the keeper (background thread) release the lease then.
+
+        The ``with`` block of a task that is garbage-collected after its loop was closed ends here, and cannot await a
+        release.
+        """
+        keeper = self.driver.process.running_keeper
+        if not self.driver.loop.is_closed() or keeper is None:
+            return False
+        keeper.call(self.end_forsaken)
+        return True
+
+    def end_forsaken(self) -> None:
+        """Release the lease, in the keeper thread."""
+        with contextlib.suppress(NotHeld, LeaseLost):
+            self.leave_to_keeper()
+
+    def at_home(self) -> None:
+        """Raise RuntimeError outside the event loop of the lease, because its connections can be awaited only there."""
+        from asyncio import get_running_loop  # Imported late, here and below: programs of threads need no asyncio.
+
+        if get_running_loop() is not self.driver.loop and not self.is_over():
+            which = "an event loop that is closed" if self.driver.loop.is_closed() else "another event loop"
+            raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
+
+    def may_be_awaited(self) -> None:
+        """Raise RuntimeError if `release` cannot be awaited here. If the loop is closed, the keeper (background
+        thread) releases the lock."""
+        if not self.driver.loop.is_closed() or self.is_over():
+            self.at_home()
+            return
+        self.leave_to_keeper()
+        raise RuntimeError(
+            f"lock {self.name!r} was acquired in an event loop that is closed: it is released now, but this cannot be awaited; "
+            "acquire and release a lock in the same event loop"
+        )
+
+    def end_of_body(self, error: BaseException | None) -> BaseException | None:
+        """Return the exception that ended the ``async with`` body; None if holdfast cancelled the body after a loss.
+
+        If other code has cancelled the task, too, the CancelledError is returned. asyncio.timeout does the same.
+        """
+        ours, self.cancelled_body = self.cancelled_body, False
+        if not ours:
+            return error
+        from asyncio import CancelledError, current_task
+
+        task = current_task()
+        outside = 0 if task is None else task.uncancel()
+        return None if isinstance(error, CancelledError) and task is not None and not outside else error
+
+    def run_on_loss(self) -> None:
+        if self.event is not None:
+            self.event.set()
+        if self.body_task is not None and not self.body_task.done():
+            self.cancelled_body = self.body_task.cancel(f"lease of {self.name!r} lost")
+        if self.on_lost is not None:
+            from asyncio import ensure_future
+            from inspect import isawaitable
+
+            result = self.on_lost(self.user_lease())
+            if isawaitable(result):
+                self.telling = ensure_future(result)  # A task that nothing refers to may be collected.
+
+    def _new_event(self) -> asyncio.Event:
+        from holdfast._api.lost_event import LostEvent
+
+        return LostEvent(self.expired)
+
+    async def release(self) -> None:
+        """Release the lock, as `Lease.release` does."""
+        done = not self.is_over() and await self.try_release()
+        if not done:
+            await self.go_on_releasing(done is None)
+
+    async def go_on_releasing(self, begun: bool) -> None:
+        """Release the lease on the server if `try_release` could not. ``begun``: True if `try_release` returned None."""
+        self.may_be_awaited()
+        if begun or not self.hand_on():
+            await self.driver.run(self.release_on_server())
+
+
+class SyncLeaseCore(SyncCore, LeaseCore):
+    """The internal object of a lease of a thread."""
+
+
+class AioLeaseCore(AioCore, LeaseCore):
+    """The internal object of a lease of a task."""
+
+    def forsaken(self) -> bool:
+        several = None if self.whole is None else self.whole.core
+        return super().forsaken() if several is None else bool(several.forsaken())
+
+
+class Owned(Protocol):
+    """The attributes of a lease's internal object that `Entered` uses."""
+
+    owner: int
+    """Id of the thread or task that acquired the lock."""
+    inside: bool
+    """True once a ``with`` statement has acquired the lock."""
+
+    def is_over(self) -> bool:
+        """Return True if the lease was released."""
+
+
+C = TypeVar("C", bound=Owned)
+
+
+class Entered(Generic[C]):
+    """The leases of open ``with`` statements, by thread or task, because several threads or tasks may share one lock object."""
+
+    __slots__ = ("_cores",)
+
+    def __init__(self) -> None:
+        self._cores: list[C] | None = None  # No list before the first use: most of ten thousand locks are never entered.
+
+    def __contains__(self, core: object) -> bool:
+        return self._cores is not None and core in self._cores
+
+    def push(self, owner: int, core: C) -> None:
+        core.owner, core.inside = owner, True
+        self._cores = [*(self._cores or []), core]
+
+    def innermost(self, owner: int) -> C:
+        """Return the innermost lease that this thread or task has entered. If there is none, return the lease that any thread
+        or task entered last: a fixture may be torn down in another task than the one that set it up."""
+        mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
+        if not mine:
+            raise RuntimeError("cannot leave a with statement of a lock that was never entered")
+        return mine[-1]
+
+    def remove(self, core: C) -> None:
+        assert self._cores is not None
+        core.inside = False
+        self._cores.remove(core)
