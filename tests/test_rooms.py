@@ -38,7 +38,7 @@ ROOMS = {
     "fencing": "_api _core _durations _lua _net errors",
     "doctor": "_api _core _durations _lua _net errors",
     "schedule": "_api _core _durations _local _log _net _runtime _usage errors",
-    "_connection": "_api _core _durations _lazy _local _net _runtime _usage errors schedule",
+    "_connection": "_api _core _durations _lazy _local _net _runtime _usage errors fencing schedule",
     "aio": "_api _connection _lazy _runtime errors schedule",
     "legacy": "_api _clock _core _durations _lazy _log _net _runtime errors",
     "django": "_api errors",

@@ -53,6 +53,9 @@ T = TypeVar("T")
 
 
 _HOMES = {
+    "accept": "holdfast.fencing",
+    "aio_accept": "holdfast.fencing",
+    "aio_fenced_set": "holdfast.fencing",
     "aio_find_deadlocks": "holdfast._api.deadlock",
     "aio_once": "holdfast._api.once",
     "AioBarrier": "holdfast._api.barrier",
@@ -79,6 +82,7 @@ _HOMES = {
     "Election": "holdfast._api.sync_election",
     "Event": "holdfast._api.event",
     "FairLock": "holdfast._api.sync_lock",
+    "fenced_set": "holdfast.fencing",
     "find_deadlocks": "holdfast._api.deadlock",
     "Inspector": "holdfast._api.inspector",
     "Lock": "holdfast._api.sync_lock",
@@ -164,6 +168,10 @@ if TYPE_CHECKING:
     from holdfast._api.once import aio_once as _aio_once
     from holdfast._api.once import once as _once
     from holdfast._api.transactional import transactional as _transactional
+    from holdfast.fencing import accept as _accept
+    from holdfast.fencing import aio_accept as _aio_accept
+    from holdfast.fencing import aio_fenced_set as _aio_fenced_set
+    from holdfast.fencing import fenced_set as _fenced_set
 else:
     globals().update({name: name for name in _HOMES})
     _locked = Method("locked", "prefix", "ttl", "wait")
@@ -172,6 +180,8 @@ else:
     _find_deadlocks = Method("find_deadlocks", "prefix")
     _aio_find_deadlocks = Method("aio_find_deadlocks", "prefix")
     _transactional = Method("transactional")
+    _accept, _aio_accept = Method("accept"), Method("aio_accept")
+    _fenced_set, _aio_fenced_set = Method("fenced_set"), Method("aio_fenced_set")
 
 
 class BaseConnection(ForeignMethods):
@@ -316,6 +326,8 @@ class Connection(BaseConnection):
     once = _once
     transactional = _transactional
     find_deadlocks = _find_deadlocks
+    fenced_set = _fenced_set
+    accept = _accept
 
     def close(self) -> None:
         """Close the connections that this process has opened to the servers and does not use now.
@@ -423,6 +435,8 @@ class AioConnection(BaseConnection):
     once = _aio_once
     transactional = _transactional
     find_deadlocks = _aio_find_deadlocks
+    fenced_set = _aio_fenced_set
+    accept = _aio_accept
 
     async def close(self) -> None:
         """Close the connections that this event loop has opened to the servers. A request that is under way fails.

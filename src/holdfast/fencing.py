@@ -18,7 +18,7 @@ from holdfast._core.requests import Conflict, Run, in_the_way
 from holdfast._core.retry import retry_idempotent
 from holdfast._durations import Seconds
 from holdfast._lua import Script
-from holdfast._net.clients import AsyncClient, SyncClient
+from holdfast._net.clients import AsyncClient, Connected, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
 
@@ -67,7 +67,7 @@ async def _run(caller: BaseCaller, call: Run[bool | Conflict]) -> bool:
 
 @hides_client()
 def fenced_set(
-    client: SyncClient,
+    client: SyncClient | Connected,
     key: str | bytes,
     value: str | bytes,
     fence: int,
@@ -85,7 +85,7 @@ def fenced_set(
 
 
 @hides_client()
-def accept(client: SyncClient, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
+def accept(client: SyncClient | Connected, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Record that the holder with this fence is about to use the resource ``key``, and return True.
 
     Return False if a higher fence was recorded before: the holder must not use the resource. ``keep``: seconds for which the
@@ -96,7 +96,7 @@ def accept(client: SyncClient, key: str | bytes, fence: int, *, keep: Seconds = 
 
 @resolves_client
 async def aio_fenced_set(
-    client: AsyncClient,
+    client: AsyncClient | Connected,
     key: str | bytes,
     value: str | bytes,
     fence: int,
@@ -109,6 +109,6 @@ async def aio_fenced_set(
 
 
 @resolves_client
-async def aio_accept(client: AsyncClient, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
+async def aio_accept(client: AsyncClient | Connected, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Do what `accept` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
     return await _run(AioCaller(client), _call(key, fence, keep))

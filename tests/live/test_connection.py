@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 import holdfast
-from holdfast import aio
+from holdfast import aio, fencing
 from holdfast._local.server.process import PrivateServer
 from live.witness import connections, nobody_else, until
 
@@ -63,6 +63,22 @@ def test_in_asyncio(server: PrivateServer, name: str, look: redis.Redis) -> None
 
             assert await once(2) == 2
             assert await db.find_deadlocks() == []
+
+    asyncio.run(main())
+
+
+def test_fences_are_checked(server: PrivateServer, name: str) -> None:
+    """The key has no prefix, as in the functions."""
+    with holdfast.connect(server.url, prefix="app:") as db, db.lock(name) as lease:
+        assert db.accept(f"{name}:a", lease.fence)
+        assert not db.accept(f"{name}:a", lease.fence - 1)
+        assert db.fenced_set(f"{name}:b", "new", lease.fence)
+        assert not fencing.fenced_set(server.url, f"{name}:b", "late", lease.fence - 1)
+
+    async def main() -> None:
+        async with aio.connect(server.url, prefix="app:") as other:
+            assert not await other.accept(f"{name}:a", lease.fence - 1)
+            assert await other.fenced_set(f"{name}:b", "newer", lease.fence + 1)
 
     asyncio.run(main())
 

@@ -140,6 +140,7 @@ def connections(client: redis.Redis, other: redis.asyncio.Redis) -> None:
     with holdfast.connect(client, ttl="30s") as holds:
         assert_type(holds.lock("x", wait=5), holdfast.Lock)
         assert_type(holds.find_deadlocks(), list[holdfast.Cycle])
+        assert_type(holds.fenced_set("key", "value", 7, ttl="1h") or holds.accept("key", 7), bool)
     aio.connect(other)
     holdfast.connect()
 

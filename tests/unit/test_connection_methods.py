@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 import holdfast
-from holdfast import aio
+from holdfast import aio, fencing
 from holdfast._connection import Method
 from holdfast._local.server import binary
 from holdfast.errors import ConfigError
@@ -30,6 +30,8 @@ NAMES = {
 }  # fmt: skip
 """Classes that take a client, and the methods that make their objects."""
 FUNCTIONS = {"find_deadlocks", "locked", "once", "transactional"}
+FENCE_CHECKS = {"accept", "fenced_set"}
+"""Functions of `holdfast.fencing`."""
 ELSEWHERE = {"Connection", "ReadSide", "WriteSide", "connect", "declare_new", "redeem", "transaction"}
 """Other names that take a client: parts of other objects, and functions that a method of their class stands for."""
 
@@ -54,7 +56,7 @@ def test_all_of_the_family_can_be_made(api: ModuleType) -> None:
     takers = {name for name in api.__all__ if takes_a_client(getattr(api, name))}
     assert takers - ELSEWHERE == NAMES.keys() | FUNCTIONS
     methods = {name for name in dir(api.Connection) if isinstance(inspect.getattr_static(api.Connection, name), Method)}
-    assert methods == {*NAMES.values(), *FUNCTIONS}
+    assert methods == {*NAMES.values(), *FUNCTIONS, *FENCE_CHECKS}
 
 
 @BOTH
@@ -66,6 +68,14 @@ def test_a_method_has_the_options_of_its_class(api: ModuleType, cls: str, method
     said = str(bound.__doc__)
     assert said.startswith("Return ")
     assert said.endswith(str(inspect.getdoc(made)))
+
+
+@BOTH
+def test_fence_checks_have_the_arguments_of_the_functions(api: ModuleType) -> None:
+    for name in FENCE_CHECKS:
+        function, bound = getattr(fencing, name if api is holdfast else f"aio_{name}"), getattr(api.connect(URL), name)
+        assert [*inspect.signature(function).parameters.values()][1:] == [*inspect.signature(bound).parameters.values()]
+        assert bound.__name__ == name
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

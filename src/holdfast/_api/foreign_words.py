@@ -175,6 +175,11 @@ CONNECTION_METHODS = {
     **dict.fromkeys(("inspect", "locks", "ls", "show", "break_lock"), "call inspector(), which has the methods for all locks"),
     **dict.fromkeys(("every", "cron"), "call schedule(name), which has the decorators"),
     **dict.fromkeys(("disconnect", "aclose", "quit"), "call close()"),
+    **dict.fromkeys(("fencing", "guard", "fence"), "call fenced_set(key, value, lease.fence) or accept(key, lease.fence)"),
+    **dict.fromkeys(
+        ("declare_new", "nodes", "init"),
+        "run `holdfast nodes init` once for new servers, or call holdfast.declare_new(servers); never at each start",
+    ),
     **dict.fromkeys(
         ("get", "set", "delete", "execute_command", "pipeline", "eval", "publish", "ping"),
         "a connection makes locks and the like; for other commands, use your own client",
