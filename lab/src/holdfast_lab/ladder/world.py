@@ -128,8 +128,8 @@ class LadderWorker(Worker):
 
     def __init__(self, process: Process, name: str) -> None:
         super().__init__(process, name)
-        self._do[Now] = lambda _: self._a_moment(process.clock())
-        self._do[UnixTime] = lambda _: self._a_moment(process.wall())
+        self.answers[Now] = lambda _: self._a_moment(process.clock())
+        self.answers[UnixTime] = lambda _: self._a_moment(process.wall())
 
     def _a_moment(self, shown: float) -> object:
         self._set_timer(self.process.clock(), shown)

@@ -31,7 +31,7 @@ class Term(BaseTermCore, lock_client.Lease):
 
     def notice_loss(self) -> None:
         super().notice_loss()
-        self._note("over", fence=self.fence, note="lost")
+        self.note("over", fence=self.fence, note="lost")
 
 
 @dataclass(slots=True)
@@ -61,12 +61,12 @@ class Candidate(lock_client.Lock):
         self.election = election
         self.name = name
 
-    def _attempt(self, slot: Slot) -> Attempt:
+    def new_attempt(self, slot: Slot) -> Attempt:
         value = f"v{self.worker.acquisitions}"
         node, observers = self.worker.process.node, self.election.election_keys.observers
         return Candidacy(self.spec, slot=slot, node=node, name=self.name, value=value, observers=observers)
 
-    def _lease(self, grant: Grant) -> Term:
+    def new_lease(self, grant: Grant) -> Term:
         return Term(self.worker, grant)
 
     def _tell(self, kind: str, term: Term, note: str = "") -> None:

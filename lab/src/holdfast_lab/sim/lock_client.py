@@ -41,11 +41,11 @@ class Lease(LeaseCore):
         process = worker.process
         self._world = process.world
         self._who = worker.name
-        self._acquisition = worker.acquisition
+        self.acquisition = worker.acquisition
         self._sim = process
         held_lease = grant.held_lease
         assert held_lease is not None
-        self.lease = self._world.lease(held_lease.token, self._acquisition)
+        self.lease = self._world.lease(held_lease.token, self.acquisition)
         self._within = grant.attempt.spec.progress_within or INFINITY
         self._ends = INFINITY if grant.attempt.spec.max_hold is None else grant.taken + grant.attempt.spec.max_hold
         self.checked_in = grant.taken
@@ -55,11 +55,11 @@ class Lease(LeaseCore):
             self._world.rare["rare handed on to other options"] += 1
         # A lease that was handed on must not be lost. A new lease may be lost if the reply was late; its loss is recorded next.
         lost = held_lease.lost if held_lease is not grant.attempt.held_lease else ""
-        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
+        self.note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, endpoint, grant)
 
-    def _note(self, kind: str, **facts: Any) -> None:
-        self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
+    def note(self, kind: str, **facts: Any) -> None:
+        self._world.note(kind, self._who, self._key, self.acquisition, lease=self.lease, **facts)
 
     def _good_until(self, held_lease: HeldLease) -> float:
         """Return the time, in seconds of the process's clock, at which the lease ends according to the documentation.
@@ -74,35 +74,35 @@ class Lease(LeaseCore):
         deadline = self._good_until(self.held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
-            self._note("renewed", until=self._sim.true(deadline))
+            self.note("renewed", until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
         if self.first_to_tell():
             if self in self._sim.leases and self.held_lease.lost == BOUNDED:
                 self.tell()  # the last renewal may have asked for a lease so short that its deadline has passed already
             self._sim.leases.pop(self, None)
-            self._note("lost", fence=self.fence, note=self.held_lease.lost)
+            self.note("lost", fence=self.fence, note=self.held_lease.lost)
         self.make_way()
 
     def note_again(self) -> None:
         """Record that the holder has acquired the same lock once more."""
-        self._note("again", fence=self.fence)
+        self.note("again", fence=self.fence)
 
     def note_inner(self) -> None:
         """Record the release of a repeated acquisition (of an RLock). The holder still holds the lock."""
-        self._note("inner", fence=self.fence)
+        self.note("inner", fence=self.fence)
 
     def leave(self) -> None:
         """Record that the release of the lease begins."""
         self._sim.leases.pop(self, None)
-        self._note("release", fence=self.fence)
+        self.note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
         """Record that the release of the lease has ended. ``note`` is "" if it succeeded, or the name of the error.
 
         It may also be "cancelled", or "twice" if the lease had been released before.
         """
-        self._note("released", note=note or ("passed" if self.passed else ""))
+        self.note("released", note=note or ("passed" if self.passed else ""))
 
 
 class Lock:
@@ -131,7 +131,7 @@ class Lock:
     def _local_queue(self, process: Process, spec: Spec) -> LocalQueue:
         return process.local_queue(spec)
 
-    def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
+    def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
         worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
 
@@ -148,20 +148,20 @@ class Lock:
         worker.asked_to_join = worker.asked_first = 0.0
         permits = self.spec.permits
         wants = f"{permits.wanted} of {permits.limit}" if permits is not None else ""
-        self._note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
+        self.note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
         slot = Slot(worker)
-        attempt = slot.attempt = self._attempt(slot)
+        attempt = slot.attempt = self.new_attempt(slot)
         try:
             result: Grant | Busy | None = await self._lead(attempt, wait) if attempt.is_direct else None
             if result is None and not (attempt.led or attempt.entered) and self.local_queue is not None:
                 result = self.local_queue.retake(attempt)
-            result = result or await self._take(attempt, wait)
+            result = result or await self.take(attempt, wait)
             if isinstance(result, Busy):
-                self._note("busy")
+                self.note("busy")
                 return None
-            lease = self._lease(result)
+            lease = self.new_lease(result)
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-            self._note("failed", f"{type(error).__name__}: {error}")
+            self.note("failed", f"{type(error).__name__}: {error}")
             return None
         except Cancelled:
             try:
@@ -169,7 +169,7 @@ class Lock:
                     attempt.unclaimed.discard()
                 await abandon(attempt, self._strategy)
             finally:
-                self._note("cancelled")
+                self.note("cancelled")
             raise
         else:
             attempt.unclaimed = None
@@ -223,14 +223,14 @@ class Lock:
         """Undo an attempt to acquire the lock, so that neither a lease nor a position in the queue is left behind."""
         await abandon(attempt, self._strategy)
 
-    def _attempt(self, slot: Slot) -> Attempt:
+    def new_attempt(self, slot: Slot) -> Attempt:
         plain = self.spec.permits is None and self._is_direct
         return Attempt(self.spec, slot=slot, local_queue=self.local_queue, node=self.worker.process.node, is_direct=plain)
 
-    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+    def take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         return acquire(attempt, wait, self._strategy)
 
-    def _lease(self, grant: Grant) -> Lease:
+    def new_lease(self, grant: Grant) -> Lease:
         return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
@@ -261,7 +261,7 @@ class Lock:
         """
         try:
             with self.worker.operation():
-                self._note("downgraded")
+                self.note("downgraded")
                 lease.held_lease.shares = 1  # as the public API does
                 await permit.change(lease.held_lease.spec, lease.held_lease.token, 1, lease.fence)
         except WireError:
@@ -313,4 +313,4 @@ class Lock:
         )
         if accepted:
             world.register[self.spec.key] = lease.fence
-        self._note("write", "accepted" if accepted else "refused", fence=lease.fence)
+        self.note("write", "accepted" if accepted else "refused", fence=lease.fence)

@@ -45,10 +45,10 @@ class Part:
         worker.acquisitions += 1
         self.name = worker.acquisition = f"{worker.name}#{worker.acquisitions}"
         worker.asked_first = process.world.now
-        self.lock._note("ask", until=self._whole.until)  # noqa: SLF001
+        self.lock.note("ask", until=self._whole.until)
         self.asking = True
         slot = Slot(worker)
-        self.lease, self.attempt = None, self.lock._attempt(slot)  # noqa: SLF001
+        self.lease, self.attempt = None, self.lock.new_attempt(slot)
         slot.attempt = self.attempt
         token = process.token()
         process.world.acquisitions[token] = self.name
@@ -59,19 +59,19 @@ class Part:
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name
-            self.lock._note(kind, note)  # noqa: SLF001
+            self.lock.note(kind, note)
 
     async def take(self, wait: float | None) -> Grant | Busy:
         worker, self._whole.wants = self._worker, self
         worker.acquisition, worker.asked_to_join = self.name, 0.0
         try:
-            return await self.lock._take(self.attempt, wait)  # noqa: SLF001
+            return await self.lock.take(self.attempt, wait)
         finally:
             self._whole.wants = None
 
     def hold(self, grant: Grant) -> None:
         self._worker.acquisition, self.asking = self.name, False
-        self.lease = self.lock._lease(grant)  # noqa: SLF001
+        self.lease = self.lock.new_lease(grant)
         self.lease.whole = self._whole
 
     @property

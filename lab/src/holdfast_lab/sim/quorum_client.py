@@ -77,7 +77,7 @@ class Redlock(Lock):
     def _local_queue(self, process: Process, spec: Spec) -> LocalQueue:
         return process.quorum_queue(spec)
 
-    def _attempt(self, slot: Slot) -> QuorumAttempt:
+    def new_attempt(self, slot: Slot) -> QuorumAttempt:
         server_group, process = self._server_group, self.worker.process
         clock_estimate = server_group.clock_estimate(process)
         self.worker.asked_first = process.world.now
@@ -91,5 +91,5 @@ class Redlock(Lock):
             clock_estimate=clock_estimate,
         )
 
-    def _lease(self, grant: Grant) -> Lease:
+    def new_lease(self, grant: Grant) -> Lease:
         return RedlockLease(self.worker, grant)

@@ -22,14 +22,14 @@ class QuorumWorker(Worker):
 
     def __init__(self, process: Process, name: str) -> None:
         super().__init__(process, name)
-        self._do |= {
+        self.answers |= {
             Poll: self._poll,
             GiveBack: self.give_back,
         }
 
     def _poll(self, poll: Poll) -> Any:
         process = self.process
-        self._asked = asked = Ticket(self)
+        self.pending = asked = Ticket(self)
         round_ = PollRound(self, asked, poll)
         wires: dict[int, Wire] = {}
         for number, call in enumerate(poll.calls):
@@ -43,7 +43,7 @@ class QuorumWorker(Worker):
             assert call is not None
             wire.send(call, partial(round_.answered, number))
         if round_.over:
-            self._asked = None
+            self.pending = None
             return None
         round_.waits = True
         self._timer = process.at(process.clock() + poll.within, self._on_timer, asked, None)
@@ -63,7 +63,7 @@ class QuorumWorker(Worker):
 
     def polled(self) -> None:
         """Resume the worker's coroutine, because the poll that it waited for is over."""
-        self._asked = None
+        self.pending = None
         self._drop_timer()
         self.go(None)
 

@@ -77,7 +77,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
             lease.left("cancelled")
             raise
         lease.left()
-        lock._note("ticket")  # noqa: SLF001
+        lock.note("ticket")
     return IssuedTicket(tickets.read(ticket), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
 
 
@@ -100,19 +100,19 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
     with worker.operation():
         _begin(lock)
         slip.asked.append(process.world.now)
-        lock._note("ask", until=process.world.now)  # noqa: SLF001
+        lock.note("ask", until=process.world.now)
         slot = Slot(worker)
         attempt = slot.attempt = Attempt(lock.spec, slot=slot, node=process.node)
         try:
             found = await ticket_operations.redeem(attempt, slip.told.token, slip.told.ends)
             if isinstance(found, Void):
                 slip.refused.append((process.world.now, found.why))
-                lock._note("failed", f"TicketRefused: {found.why}")  # noqa: SLF001
+                lock.note("failed", f"TicketRefused: {found.why}")
                 return None
             lease = Lease(worker, found)
             slip.taken.append(lease)
         except (WireError, KeyConflict) as error:
-            lock._note("failed", f"{type(error).__name__}: {error}")  # noqa: SLF001
+            lock.note("failed", f"{type(error).__name__}: {error}")
             return None
         except Cancelled:
             try:
@@ -120,7 +120,7 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
                     attempt.unclaimed.discard()
                 await abandon(attempt, ON_ONE_SERVER)
             finally:
-                lock._note("cancelled")  # noqa: SLF001
+                lock.note("cancelled")
             raise
         else:
             attempt.unclaimed = None

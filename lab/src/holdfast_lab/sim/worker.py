@@ -69,13 +69,12 @@ class Worker:
     """A simulated thread or task, which drives a coroutine and carries out the requests that the coroutine awaits."""
 
     __slots__ = (
-        "_asked",
-        "_do",
         "_slot",
         "_timer",
         "_wires",
         "acquisition",
         "acquisitions",
+        "answers",
         "asked",
         "asked_first",
         "asked_to_join",
@@ -84,6 +83,7 @@ class Worker:
         "inside",
         "lined",
         "name",
+        "pending",
         "process",
         "requests",
         "shielded",
@@ -114,17 +114,17 @@ class Worker:
         """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again during this time."""
         self.thrown = ""
         """Type of the error that was last thrown into the worker's coroutine. The error may still be propagating."""
-        self._asked: Ticket | None = None
+        self.pending: Ticket | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
         self._slot: Slot | None = None
-        self._do: dict[type, Callable[[Any], Any]] = {
+        self.answers: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: process.clock(),
             UnixTime: lambda _: process.wall(),
             NewToken: self._new_token,
             UnregisterWaiter: self._unregister_waiter,
-            Run: self._call,
-            Command: self._call,
+            Run: self.carry_out,
+            Command: self.carry_out,
             At: self._at,
             Sleep: self._sleep,
             WaitLocally: self._wait_locally,
@@ -156,7 +156,7 @@ class Worker:
                     self.thrown = type(thrown).__name__
                     request = coroutine.throw(thrown)
                 try:
-                    reply = self._do[type(request)](request)
+                    reply = self.answers[type(request)](request)
                 except WireError as refused:
                     error = refused
                 else:
@@ -180,7 +180,7 @@ class Worker:
             return
         self.shielded = self.inside and self.process.face == "asyncio"
         self._drop_timer()
-        self._asked = self._slot = None
+        self.pending = self._slot = None
         if self.process.face == "threads":
             for wire in self._wires.values():
                 if wire.in_flight:
@@ -220,21 +220,21 @@ class Worker:
         return self._new_token()
 
     def _at(self, request: At) -> Any:
-        return self._call(request.call, self.process.world.servers[request.server])
+        return self.carry_out(request.call, self.process.world.servers[request.server])
 
-    def _call(self, call: Call, server: Server | None = None) -> Any:
+    def carry_out(self, call: Call, server: Server | None = None) -> Any:
         process = self.process
         wire = self._wire_to(server or process.server)
-        self._asked = asked = Ticket(self)
+        self.pending = asked = Ticket(self)
         if isinstance(call, Run) and call.script in TAKING:
             self.asked_first = self.asked_first or process.world.now
             if call.args[2] and not self.asked_to_join:
                 self.asked_to_join = process.world.now
 
         def then(answer: Any, sent: float) -> None:
-            if self._asked is not asked:
+            if self.pending is not asked:
                 return  # the worker was cancelled while the request was under way: drop the reply
-            self._asked = None
+            self.pending = None
             if isinstance(answer, WireError):
                 self.go(None, answer)
             else:
@@ -255,13 +255,13 @@ class Worker:
         return LATER
 
     def _set_timer(self, local: float, reply: Any) -> None:
-        self._asked = asked = Ticket(self)
+        self.pending = asked = Ticket(self)
         self._timer = self.process.at(local, self._on_timer, asked, reply)
 
     def _on_timer(self, asked: Ticket, reply: Any) -> None:
         # If an outcome and the timer fell due while the process was paused, the outcome may have woken the worker first.
-        if self._asked is asked:
-            self._asked = self._timer = self._slot = None
+        if self.pending is asked:
+            self.pending = self._timer = self._slot = None
             self.go(reply)
 
     def _drop_timer(self) -> None:
@@ -363,7 +363,7 @@ class Worker:
         while self._slot is slot and slot.outcomes:
             outcome = slot.outcomes.pop(0)
             if slot.enough(outcome):
-                self._asked = self._slot = None
+                self.pending = self._slot = None
                 self._drop_timer()
                 self.go(None if isinstance(self.asked, WaitLocally) else outcome)
 
@@ -379,7 +379,7 @@ class Ticket:
     @property
     def counts(self) -> bool:
         """True while the worker is still in the wait that this object identifies."""
-        return self._worker._asked is self  # noqa: SLF001
+        return self._worker.pending is self
 
 
 class _Later:

@@ -508,8 +508,8 @@ class Process:
         written."""
         node = self.node
         node.record_at = EPOCH + 1e6
-        node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
-        node._tend_inboxes(self.clock())  # noqa: SLF001
+        node._reachable_prefixes.add(PREFIX)  # noqa: SLF001 - as after the first message
+        node._tend_inboxes(self.clock())  # noqa: SLF001 - as its first turn does
 
     def plan(self) -> None:
         """Plan the next run of the keeper (background thread). This must be called after each change of its state."""

@@ -63,7 +63,7 @@ class Operator:
         process = process or Process(world, world.servers[0], OPERATOR)
         if process.here and world.working:
             worker = Worker(process, str(len(process.workers) + 1))
-            worker._do[AskPlace] = lambda request: worker._call(request.call)  # noqa: SLF001
+            worker.answers[AskPlace] = lambda request: worker.carry_out(request.call)
             key = lock_keys(self.rng.choice("xxy"), "hf:", None)[0]
             worker.start(self._operate(key))
 

@@ -179,7 +179,7 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
         made = min((event.at for event in case.leases.get(slip.lease, ())), default=case.start)
         forgot = case.disturbed(made, max(slip.asked, default=made) + ECHO, slip.lock)
         if not case.docket.decide("T1", forgot) and len(taken) > 1:
-            yield Violation("T1", f"the ticket of {giver.lease or giver._acquisition} was redeemed {len(taken)} times")  # noqa: SLF001
+            yield Violation("T1", f"the ticket of {giver.lease or giver.acquisition} was redeemed {len(taken)} times")
         for at, why in slip.refused:
             felt = [fault for fault in case.faults if fault.at <= at and (fault.weather or fault.ends(ECHO) >= made)]
             if case.docket.decide("T3", any(fault.kind not in MADE_GOOD for fault in felt)):

@@ -162,7 +162,7 @@ class _Threads:
 
     def use(self, calls: ClientCalls) -> None:
         """Send all requests by a client of the user."""
-        self.driver._pool = calls  # noqa: SLF001
+        self.driver._pool = calls  # noqa: SLF001 - production chooses it by the endpoint
         self.driver.is_direct = False
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -402,7 +402,7 @@ class History:
         face = _Threads(self.process, self.endpoints[0])
         pool = self.process.pool(self.endpoints[0])
         assert isinstance(pool, Pool)
-        pool._of_few._idle.clear()  # noqa: SLF001
+        pool._of_few._idle.clear()  # noqa: SLF001 - as if more threads than connections had come
         Callers(self.world).run([lambda: _at_once(self._work(face, (0.0,)))] * TASKS)
         self._heal()
         Callers(self.world).run([lambda: _at_once(self._calm_down(face))])

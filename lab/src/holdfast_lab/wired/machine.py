@@ -238,9 +238,10 @@ class Loop(asyncio.SelectorEventLoop):
         """
         found: list[Scripted] = []
         for transport in list(self._transports.values()):  # type: ignore[attr-defined]
-            if transport._sock is not None:  # noqa: SLF001
-                found.append(transport._sock)  # noqa: SLF001
-                transport._sock = None  # noqa: SLF001
+            sock = transport._sock  # noqa: SLF001 - asyncio has no other way to detach a socket
+            if sock is not None:
+                found.append(sock)
+                transport._sock = None  # noqa: SLF001 - as above
         return found
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = 0, **_: Any) -> Any:  # noqa: ARG002
