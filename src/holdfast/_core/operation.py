@@ -23,7 +23,7 @@ def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothin
     """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
 
     ``do``: function that carries out the requests of the clean-up. It returns `UNDONE` for a request that it cannot carry out.
-    ``begun``: True: raise Dropped inside the operation first; False: the operation is itself a clean-up, so let it run to its
+    ``begun``: True to raise Dropped inside the operation first; False if the operation is itself a clean-up, which runs to its
     end.
 
     ``operation.close()`` cannot replace this function: if the clean-up awaits something, Python prints "coroutine ignored

@@ -91,9 +91,10 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 
 
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
-    """Reduce the number of permits that a token holds to ``permits``. Its fence does not change.
+    """Reduce the number of permits that a token holds to ``permits``. The fence of the token does not change.
 
-    Return False if the token holds no permits. Raises WireError if the server is unreachable.
+    ``fence``: fence of the token, which the server uses if it has lost its record of the fence. Return False if the token holds
+    no permits. Raises WireError if the server is unreachable.
     """
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
     answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
@@ -101,10 +102,10 @@ async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
 
 
 async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conflict | None:
-    """Return the limit of a semaphore, the number of its held permits and of its waiters; None if no limit was ever set.
+    """Return the limit of a semaphore or read-write lock, and its numbers of held permits and of waiters.
 
-    ``limit``: set this limit first; None: do not set it. Return Conflict if the key holds other data. Raises WireError if the
-    server is unreachable.
+    ``kind``: format of the data, `SEMAPHORE` or `RWLOCK`. ``limit``: limit to set first; None: set no limit. Return None if no
+    limit was ever set. Return Conflict if the key holds other data. Raises WireError if the server is unreachable.
     """
     wanted = "" if limit is None else limit
     return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

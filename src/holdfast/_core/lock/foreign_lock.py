@@ -1,6 +1,6 @@
 """Recognise a lock of another library, such as redis-py's, under the name of one of ours.
 
-The key of such a lock is the name itself, so it and our lock of that name do not exclude each other.
+The key of such a lock is the name itself. Our lock of that name has another key, so the two locks do not exclude each other.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ LONGEST = 64
 """Length in bytes of the longest value that a lock of another library is expected to have."""
 
 _TOKEN = 32
-"""Number of hex digits of a token that is a UUID, as redis-py's and valkey-py's locks have it."""
+"""Number of hex digits of a UUID. The token of a lock of redis-py or valkey-py is a UUID."""
 
 
 _NO_EXPIRY = -1
-"""Reply to PTTL for a key without an expiry. A lock of redis-py has no expiry by default. For a missing key, it is -2."""
+"""Reply to PTTL for a key without an expiry. A lock of redis-py has no expiry by default. The reply for a missing key is -2."""
 
 
 def key_of(spec: Spec) -> bytes | None:
@@ -28,11 +28,14 @@ def key_of(spec: Spec) -> bytes | None:
 
 
 def may_be_lock(value: bytes) -> bool:
-    """Return True if this value may belong to a lock. `is_lock` then decides by the expiry of the key."""
+    """Return True if this value has the length of a lock's token. `is_lock` then checks the value and the expiry of its key."""
     return 0 < len(value) <= LONGEST
 
 
 def is_lock(value: bytes, left_ms: int) -> bool:
-    """Return True if a key with this value looks like a lock. ``left_ms``: the reply to PTTL; negative: no expiry or no key."""
+    """Return True if a key with this value looks like a lock, because it has an expiry or its value is a UUID.
+
+    ``left_ms``: reply to PTTL for the key; negative: the key has no expiry or does not exist.
+    """
     is_token = len(value) == _TOKEN and all(digit in b"0123456789abcdef" for digit in value)
     return left_ms >= 0 or (is_token and left_ms == _NO_EXPIRY)

@@ -1,21 +1,21 @@
-"""The queue of one process for a lock: its threads and tasks wait in it, and one of them asks the server for all.
+"""The queue of the threads and tasks of one process that wait for the same lock.
 
 One attempt at a time has the turn: it holds the lock, or asks the server for the lock. When the holder releases the lock, the
 next attempt in the queue gets the lease without a request to the server (the lock is handed on). The server reserves several
-fences for this process with each grant, and each new holder gets the next of them.
+fences for this process with each grant, and each new holder gets the next of these fences.
 
-This queue is changed only while the keeper's mutex is held, and no code of the user runs meanwhile. A change lists the
-attempts to wake in `untold`, and `wake_changed` wakes them after the mutex is released. If a signal interrupts `wake_changed`,
-the next call wakes the rest. A signal handler or finaliser may interrupt a change, in the same thread. The changes that it
-makes itself are then postponed until the interrupted change is complete.
+This queue is changed only while the keeper's mutex is held, and no code of the user runs meanwhile. A change appends the
+attempts that must be woken to `untold`, and `wake_changed` wakes them after the mutex is released. If a signal interrupts
+`wake_changed`, the next call wakes the rest. A signal handler or finaliser may interrupt a change, in the same thread. The
+changes made by the handler or finaliser are then postponed until the interrupted change is complete.
 
 The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
 is renewed early, at most once a second, while an attempt waits, or if an attempt without a wait finds the lock held. If the
 lease is lost, its owner is notified first. Then the next waiter asks the server for the lock.
 
-Waiters of other processes must not starve. Once this process knows of such a waiter, it hands the lock on at most
-``max_passes`` times and for at most ``max_pass_time`` seconds. Then it releases the lock on the server. Source: D. Dice, V.
-Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
+Waiters of other processes must not starve. If this process knows of such a waiter, it hands the lock on at most ``max_passes``
+times after the server's grant, and for at most ``max_pass_time`` seconds after it. Then it releases the lock on the server.
+Source: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ The keeper (background thread) reads messages too, but up to 5 ms late in a busy
 MORE_FENCES = 1000
 """Maximum number of fences to request in one renewal if no reserved fence is left and no other process waits.
 
-The number requested is the number of times that the lock was handed on since its grant, but at least `BLOCK`. With a greater
-number, the fences would run ahead of the server's clock, from which they are made.
+The number requested is the number of times that the lock was handed on since its grant, but at least `BLOCK`. The server makes
+fences from its clock. With more fences per renewal, the fences would run ahead of the clock.
 """
 
 
@@ -89,9 +89,9 @@ class Question(Struct):
         self.unanswered = unanswered
         """Number of servers that have not replied to this renewal yet."""
         self.enough = enough
-        """Number of further servers whose confirmation proves that the lease still exists."""
+        """Number of servers that still have to confirm this renewal. Then the lease is known to exist."""
         self.callers: list[Attempt] = []
-        """Attempts that wait until the reply to this renewal has arrived, and do not wait for the lock."""
+        """Attempts that do not wait for the lock, but only for the reply to this renewal."""
 
 
 class LocalQueue:
@@ -146,7 +146,7 @@ class LocalQueue:
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
         self.node = node
         self.prefix = prefix
-        """Key prefix of the inbox, a pub/sub channel. Through it, other processes notify this queue that they wait."""
+        """Key prefix of the inbox, the pub/sub channel through which other processes notify this queue that they wait."""
         self.mutex = node.mutex
         self.in_change = node.in_change
         self.clock = node.clock
@@ -184,7 +184,7 @@ class LocalQueue:
         self.crowded = False
         """True if clients of other processes were waiting when the server last granted the lock to this process."""
         self.late_at = float("inf")
-        """Monotonic time, in seconds, at which the first waiter times out, or earlier; infinity: no waiter has a timeout."""
+        """Monotonic time, in seconds, before which no waiter times out; infinity: no waiter has a timeout."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
         """The early renewal (check of the lease) that a waiter has caused, until its reply arrives; None: there is none."""
@@ -194,13 +194,13 @@ class LocalQueue:
         self.question_at = float("inf")
         """Monotonic time, in seconds, of the next early renewal (check of the lease) for the first waiter; infinity: never."""
         self.last_reply = NO_ANSWER
-        """Last reply of the server that another client holds the lock; `NO_ANSWER` before the first such reply."""
+        """The latest reply with which the server reported another holder of the lock; `NO_ANSWER` before such a reply."""
         self.trouble: Exception | None = None
         """Error of the last request with which this process asked for the lock; None: the server replied to that request."""
 
     @property
     def reachable(self) -> bool:
-        """Return True if the inbox (pub/sub channel) is subscribed. Through it, other processes notify this one that they
+        """Return True if the inbox is subscribed, the pub/sub channel through which other processes notify this one that they
         wait."""
         return self.node.reachable(self.prefix)
 
@@ -209,7 +209,7 @@ class LocalQueue:
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
 
-        Return None if no lease lingers, or the lease does not suit the attempt. The attempt then has to call `enter`.
+        Return None if no lease lingers, if its options differ, or if the server must be asked. Then call `enter`.
         """
         held_lease = self.held_lease
         if held_lease is None or self.turn_of is not None or self.in_change():
@@ -231,8 +231,8 @@ class LocalQueue:
     def enter(self, attempt: Attempt) -> Turn | None:
         """Give the turn to an attempt, or append the attempt to this queue.
 
-        Return a Grant if the attempt holds the lock now. Return AskServer if the attempt has to ask the server for the lock.
-        Return None if the attempt is queued: it is woken when it gets the turn.
+        Return a Grant if the attempt gets a lease that lingers. Return AskServer if it has to ask the server for the lock.
+        Return None if the attempt is queued. It is woken when it gets the turn.
         """
         with self.mutex:
             turn = self._enter(attempt)
@@ -271,9 +271,9 @@ class LocalQueue:
         """Renew the held lease early, so that an attempt that does not wait learns whether the lease still exists on the
         server.
 
-        Return True if a reply is outstanding, for which the attempt has to wait. The reply sets `Attempt.until`, the end of
-        the wait, to the present time. Return False if no renewal was started, because the last early one is less than a second
-        old, or because there is no lease to renew.
+        Return True if the attempt has to wait for a reply. The reply ends the wait, because it sets `Attempt.until` to the
+        present time. Return False if no renewal was started, because the last early renewal is less than a second old, or
+        because there is no lease to renew.
         """
         with self.mutex:
             question = self.question
@@ -290,7 +290,7 @@ class LocalQueue:
         """Note the result of a renewal that was requested at monotonic time ``made``.
 
         ``known``: True if the server confirmed the lease; False if it did not reply or the lease is lost. If the lease is
-        lost, the caller must have notified its owner before this call.
+        lost, the caller must have notified the owner of the lease before this call.
         """
         with self.mutex:
             question = self.question
@@ -396,7 +396,7 @@ class LocalQueue:
                 self._give_back(held_lease)
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """Let the next waiter ask the server for the lock: this process has released the lock, or has failed to acquire it.
+        """Let the next waiter ask the server for the lock, because this process has released it or failed to acquire it.
 
         ``attempt``: the attempt that had the turn (held the lock or asked the server); None: the keeper thread released the
         lock.
@@ -540,8 +540,8 @@ class LocalQueue:
     def on_time(self, now: float) -> float:
         """Release a lease that has lingered (was kept for quick reuse) long enough, and wake the waiters whose time is up.
 
-        Drivers wake these waiters, too, but the timers of drivers stop while the machine sleeps. Return the monotonic time, in
-        seconds, at which to call this method again; infinity: no call is needed.
+        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Also renew the lease early if that is
+        due. Return the monotonic time, in seconds, at which to call this method again; infinity: no call is needed.
         """
         if self.turn_of is None and self.held_lease is not None and now >= self.linger_until:
             self._give_back(self.held_lease)
@@ -644,7 +644,7 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper release it."""
+        """Hand the lock that this attempt leaves to the next waiter, or have the keeper (background thread) release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 

@@ -1,9 +1,9 @@
-"""Acquire several locks, all or none. All clients use the same order, so their waits never form a cycle.
+"""Acquire several locks, all or none. All clients acquire locks in the same order, so that their waits never form a cycle.
 
-The locks are acquired one after the other, in this order. Neighbours in this order that are on one server are acquired with
-one script if all of them are free. At a busy lock, the attempt waits in that lock's queue. Meanwhile it holds all locks that
-come earlier in the order, and none that come later. Source: J. W. Havender, "Avoiding deadlock in multitasking systems", IBM
-Systems Journal 7, 1968.
+The locks are acquired one after the other, in this order. Locks that are neighbours in this order, and on one server, are
+acquired with one script if all of them are free. At a busy lock, the attempt waits in that lock's queue. Meanwhile it holds all
+locks that come earlier in the order, and none that come later. Source: J. W. Havender, "Avoiding deadlock in multitasking
+systems", IBM Systems Journal 7, 1968.
 """
 
 from __future__ import annotations

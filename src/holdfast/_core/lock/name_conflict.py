@@ -57,7 +57,7 @@ async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, a
     """Return a text for the user that explains a conflict: which kind of object uses the name, until when, and what to do.
 
     Return the shorter text in ``found`` if the server gives no further facts. ``key`` and ``state``: keys of the lock.
-    ``ask``: function that sends a command.
+    ``timeout``: maximum seconds to wait for each reply. ``ask``: function that sends a command.
     """
     if not found.other_kind:
         return found.why

@@ -78,7 +78,7 @@ class Node:
         self._pending_undos: list[PendingUndo] = []
         self.asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
-        """Listeners by `listener_id`. Each listener waits for a notification of the server."""
+        """Listeners by `listener_id`. Each listener waits for a notification from the server."""
         self._needs_record = False
         """True if other clients may look up the process of a listener. Then the process record must be written.
         """
@@ -191,11 +191,10 @@ class Node:
         return min(at, self._tend_at())
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """Register a waiter, as `Waiting.register_waiter` does, and have the process record written.
+        """Register a waiter, and have the process record written. Return True if the inbox of its prefix is subscribed.
 
-        The caller holds the mutex.
-
-        Return False, with the waiter's outcome set, if the lock's Cluster slot has moved to another server.
+        Otherwise the waiter is woken once the inbox is subscribed. If the lock's Cluster slot has moved to another server,
+        return False, and end the wait with the error SlotMoved. The caller holds the mutex.
         """
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)
@@ -210,8 +209,11 @@ class Node:
         return self.waiting.register_waiter(waiter, now)
 
     def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
-        """Renew a lease until `forget` is called, as `_core.lock.renewal.register` does. Any thread may call this method, with
-        the mutex held."""
+        """Renew a lease from monotonic time ``now`` on, until `forget` is called.
+
+        Return the older leases that this grant proves to be lost. ``hurry``: as in `_core.lock.renewal.register`. Any thread
+        may call this method, with the mutex held.
+        """
         return register(self, held_lease, now, hurry=hurry)
 
     def forget(self, held_lease: HeldLease) -> None:
@@ -401,7 +403,7 @@ class Node:
         self.commands.call(refreshment(batch, self.channel(prefix), timeout), then)
 
     def _tend_inboxes(self, now: float) -> None:
-        """Subscribe the inboxes that are not subscribed yet. If one is, test the connection for messages with a PING."""
+        """Subscribe the inboxes that are not subscribed yet. If an inbox is subscribed, test its connection with a PING."""
         with self.mutex:
             self._forget_closed_listeners()
             missing = [prefix for prefix in self._wanted() if not self.waiting.listens(prefix)]
@@ -561,8 +563,8 @@ class Node:
     def want_record(self, now: float, prefix: bytes, *, needs_record: bool = False) -> None:
         """Have the process record under a prefix written soon, unless it is up to date.
 
-        ``needs_record``: True: other clients may look up the process of a listener, so keep the record up to date. Any thread
-        may call this method, with the mutex held.
+        ``needs_record``: True if other clients may look up the process of a listener. The record is then kept up to date. Any
+        thread may call this method, with the mutex held.
         """
         self._needs_record = self._needs_record or needs_record
         if self.records.get(prefix, 0.0) <= max(now, self.record_at):  # no record, or it expires before the next update

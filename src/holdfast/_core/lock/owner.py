@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 
 class Owner(Protocol):
-    """The internal object that owns a lease. Its class inherits from this one."""
+    """The base class of the internal objects that own a lease."""
 
     __slots__ = ()
 
     owner: int = 0
     """Id of the thread or task that acquired the lease; 0 if it is not known."""
     inside: bool = False
-    """True once a ``with`` statement has acquired the lease for the thread or task ``owner``."""
+    """True once a ``with`` statement has acquired the lease for the thread or task with the id `owner`."""
 
     def notice_loss(self) -> None:
         """Notify the user that the lease is lost; called once."""
@@ -25,7 +25,7 @@ class Owner(Protocol):
         return False
 
     def end_forsaken(self) -> None:
-        """Release a lease whose event loop is closed, in the keeper (background thread)."""
+        """Release the lease, because its event loop is closed. The keeper (background thread) calls this method."""
         return
 
 
@@ -44,7 +44,10 @@ def nobody() -> None:
 
 
 def is_held_by(held_lease: Held, caller: int, *, inside: bool = False) -> bool:
-    """Return True if the thread or task with the id ``caller`` holds this lease; ``inside``: and a ``with`` acquired it."""
+    """Return True if the thread or task with the id ``caller`` holds this lease.
+
+    ``inside``: True to require also that a ``with`` statement acquired the lease.
+    """
     holder = held_lease.holder()
     if holder is None or not caller or held_lease.over or held_lease.lost:
         return False

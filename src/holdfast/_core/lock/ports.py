@@ -37,8 +37,8 @@ class PendingUndo(NamedTuple):
 
     It is sent at monotonic time ``at``, and repeated until the server replies.
 
-    The keeper (background thread) repeats it, because no caller waits for as long as the server may be unreachable. Without
-    it, no other client could acquire the lock until the lease ends.
+    The keeper (background thread) repeats it, because no caller waits for as long as the server may be unreachable. If the
+    request were not repeated, no client could acquire the lock until the lease ends.
     """
 
     at: float
@@ -67,8 +67,8 @@ class QueuePort(Protocol):
         """Return the mutex that protects the local queues, waiters and leases of this process."""
 
     def reachable(self, prefix: bytes) -> bool:
-        """Return True if the inbox (pub/sub channel) of this prefix is subscribed: other processes can notify this one that
-        they wait."""
+        """Return True if the inbox of this prefix is subscribed, the pub/sub channel through which other processes notify this
+        one that they wait."""
 
     def in_change(self) -> bool:
         """Return True if the calling thread already holds the mutex.
@@ -98,10 +98,10 @@ class QueuePort(Protocol):
         """
 
     def label_changed(self, held_lease: HeldLease) -> None:
-        """Note that a lease was handed on to a lock object with another ``label=``. The caller holds the mutex."""
+        """Note that handing a lease on has changed its label. The caller holds the mutex."""
 
     def asked_for(self, token: str) -> bool:
-        """Return True if a message about this token arrived before its lease was known here: another client waits for the lock.
+        """Return True if a client has sent the message that it waits for this token's lock, before the lease was known here.
 
         The message is then forgotten, so that a second call returns False. The caller holds the mutex.
         """
@@ -152,9 +152,9 @@ class Line(Protocol):
         """Send a call. The keeper (background thread) calls ``then`` exactly once, with the reply or the error."""
 
     def overdue(self, now: float) -> None:
-        """Close the connection if a reply has not come in time at monotonic time ``now``.
+        """Close the connection if a reply is overdue at monotonic time ``now``.
 
-        Later replies could not be matched with their calls any more.
+        The reason is that later replies could not be matched with their calls any more.
         """
 
     def next_at(self) -> float:
@@ -182,7 +182,7 @@ class Lines(Protocol):
 
 
 class InboxAddress(NamedTuple):
-    """The id of a node's inbox (its channel for messages). In a Cluster, also the rules for the keys of one request."""
+    """The id of a node's inbox (its channel for messages), and the Cluster rules for keys that one request may contain."""
 
     inbox: str
     """Id of the inbox. The name of the inbox's pub/sub channel is the key prefix and this id."""
@@ -234,7 +234,7 @@ class NodeKeeper(LeaseKeeper, Protocol):
 
     process_id: str
     closing: bool
-    """True once the keeper was told to stop: it may renew no further lease."""
+    """True once the keeper was told to stop. From then on, no lease is registered for renewal."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the keeper thread call ``what`` soon. Any thread may call this method."""

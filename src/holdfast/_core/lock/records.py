@@ -20,9 +20,10 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 CLAIM_AFTER_S = 0.05
-"""Seconds from a hand-over to the renewal that extends the short claim window to a full lease.
+"""Seconds from a hand-over to the first renewal of the new lease.
 
-A lock that is released earlier is never renewed.
+A hand-over grants only a short lease, the claim window. The renewal extends it to a full lease. A lock that is released
+earlier is never renewed.
 """
 
 BOUNDED = "max_hold has passed"
@@ -64,7 +65,7 @@ class Queue(Protocol):
 
     @property
     def prefix(self) -> bytes:
-        """Return the prefix of the inbox, a pub/sub channel. Through it, other processes notify this queue that they wait."""
+        """Return the prefix of the inbox, the pub/sub channel through which other processes notify this queue that they wait."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -92,7 +93,7 @@ class Queue(Protocol):
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
 
-        Return None if no lease lingers, or the lease does not suit the attempt. The attempt then has to enter the queue.
+        Return None if no lease lingers, if its options differ, or if the server must be asked. Then enter the queue.
         """
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
@@ -116,7 +117,7 @@ class Queue(Protocol):
         """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply."""
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """Let the next waiter ask the server for the lock: this process has released the lock, or has failed to acquire it.
+        """Let the next waiter ask the server for the lock, because this process has released it or failed to acquire it.
 
         ``attempt``: the attempt that had the turn (held the lock or asked the server); None: the keeper thread released the
         lock.
@@ -155,34 +156,37 @@ class Queue(Protocol):
     def on_time(self, now: float) -> float:
         """Release a lease that has lingered (was kept for quick reuse) long enough, and wake the waiters whose time is up.
 
-        Return the monotonic time, in seconds, at which to call this method again; infinity: no call is needed. The caller
-        holds the mutex.
+        Also renew the lease early if that is due. Return the monotonic time, in seconds, at which to call
+        this method again; infinity: no call is needed. The caller holds the mutex.
         """
 
 
 class Registrar(Protocol):
     """The part of the keeper (background thread) that renews the leases of a lock.
 
-    For one server it is a `_core.lock.node.Node`, for several servers a `_core.quorum.nodes.QuorumNodes`.
+    It is a `_core.lock.node.Node` for a lock on one server, and a `_core.quorum.nodes.QuorumNodes` for a lock on several.
     """
 
     @property
     def keeper(self) -> Any:
-        """Return the keeper, which may be closing."""
+        """Return the keeper (background thread). It may have been told to stop."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
         """Return the mutex that protects the leases of this process."""
 
     def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
-        """Renew a lease until `forget` is called; see `_core.lock.renewal.register`. The caller holds the mutex."""
+        """Renew a lease from monotonic time ``now`` on, until `forget` is called. The caller holds the mutex.
+
+        Return the older leases that this grant proves to be lost. ``hurry``: as in `_core.lock.renewal.register`.
+        """
 
     def forget(self, held_lease: HeldLease) -> None:
         """Stop renewing a lease."""
 
 
 class Attempt:
-    """One try to acquire a lock. The server knows it by its token."""
+    """One try to acquire a lock. The server knows the attempt by its token."""
 
     __slots__ = (
         "began",
@@ -329,9 +333,7 @@ class Waiter:
         self.attempt = attempt
         self.awaits_inbox = False
         self.told: float | None = None
-        """Monotonic time, in seconds, at which the last request was sent to which the server replied "waiting"; None: no such
-        reply.
-        """
+        """Monotonic time, in seconds, at which the last request with the reply "waiting" was sent; None: no such reply."""
         self.busy = busy
         """The server's last reply that another client holds the lock."""
         self.refresh_at = 0.0
@@ -377,7 +379,10 @@ class Waiter:
 
 
 class Grant(Struct):
-    """A granted lock: its token, its fence, and the monotonic time until which the holder may rely on the lock."""
+    """A granted lock: its attempt, its fence, and the monotonic time until which the holder may rely on the lock.
+
+    If ``fence`` is 0, the attempt has to ask the server for fences, and to renew the lease, before it holds the lock.
+    """
 
     __slots__ = __match_args__ = (
         "attempt",
@@ -436,8 +441,7 @@ class AskServer(Struct):
 
 
 class Failed(Struct):
-    """The result of an attempt in the local queue after another attempt could not reach the server, or after the wait was
-    ended."""
+    """The result of a queued attempt whose wait was ended by an error, for example because the server is unreachable."""
 
     __slots__ = __match_args__ = ("error",)
 
@@ -500,9 +504,12 @@ class HeldLease:
     asked_at: float
     """Monotonic time, in seconds, of the last renewal request (by the user or the keeper); also its sequence number."""
     shortest: float
-    """Length in seconds of the shortest lease that an earlier, unnumbered renewal may still leave on the server."""
+    """Length, in seconds, of the shortest lease requested since the last renewal that the server confirmed and numbered.
+
+    If the server does not number renewals, a late copy of that request may still shorten the lease to this length.
+    """
     latest: float
-    """Latest monotonic time, in seconds, at which a server may still keep the lease: a release is repeated until then."""
+    """Latest monotonic time, in seconds, at which a server may still keep the lease. A release is repeated until then."""
     stalled_at: float
     """Monotonic time, in seconds, at which the holder counts as hung unless it reports progress before."""
     local_queue: Queue | None
@@ -510,7 +517,7 @@ class HeldLease:
     label: str | None
     """Label of the lock object that holds the lease now; handing the lease on may change it."""
     hint: str
-    """Name of the person who broke the lock, according to a message, or empty; used once the server confirms the loss."""
+    """Name of the person who broke the lock, as a message says; empty: no such message. It is used if the lease is lost."""
     question_at: float
     """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
     questioned_at: float
@@ -518,7 +525,7 @@ class HeldLease:
     over: bool
     """True once the lease is released, or is no longer renewed and watched for another reason."""
     owner: Callable[[], Owner | None]
-    """Weak reference to the object that is notified of a loss: an owner that the program has dropped is not kept alive."""
+    """Weak reference to the object that is notified of a loss, so that the lease does not keep a dropped owner alive."""
 
     def __init__(self, grant: Grant) -> None:
         attempt, spec = grant.attempt, grant.attempt.spec
@@ -544,7 +551,7 @@ class HeldLease:
         return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
-        """Return the start of the time slot of monotonic time ``at``: one request renews all leases of a slot."""
+        """Return the start of the time slot that contains monotonic time ``at``. One request renews all leases of a slot."""
         grid = self.spec.renew_grid
         return int(at * grid) / grid
 
@@ -559,8 +566,7 @@ class HeldLease:
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Note that the holder called ``progress()`` at monotonic time ``now``: its ``progress_within`` seconds start
-        again."""
+        """Note that the holder called ``progress()`` at monotonic time ``now``, so that ``progress_within`` starts again."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 
@@ -601,7 +607,7 @@ class HeldLease:
         self.owner = nobody
 
     def lose(self, reason: str) -> bool:
-        """Mark the lease as lost for this reason. Return True for the first caller only, which has to report the loss."""
+        """Mark the lease as lost for this reason. Return True if it was neither lost nor ended before; then report the loss."""
         if self.lost or self.over:
             return False
         self.lost = reason
@@ -621,7 +627,8 @@ class HeldLease:
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
         """Return the request that releases the lock.
 
-        ``revoke``: True if a copy of the acquire request may still arrive: the server then refuses that copy.
+        ``revoke``: True if a copy of the acquire request may still arrive. The server then refuses that copy. ``timeout``:
+        maximum seconds to wait for the reply.
         """
         how = "bury" if revoke else "release"
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
@@ -633,7 +640,7 @@ class HeldLease:
     def note_request(self, now: float, ttl: float) -> float:
         """Note that a lease of ``ttl`` seconds is about to be requested. Return the monotonic time of the request.
 
-        That time is also the sequence number of the request, so it is higher than all earlier ones. If the request
+        That time is also the sequence number of the request, so it is later than that of each earlier request. If the request
         makes the lease shorter, the deadline is brought forward at once, because the reply may get lost.
         """
         self.asked_at = max(now, self.asked_at + 2e-6)

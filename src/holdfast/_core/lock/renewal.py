@@ -1,4 +1,4 @@
-"""The renewals of one process on one server: a state object that is notified of events and returns the renewals to send.
+"""The renewals that one process sends to one server. `Renewing` is notified of events, and returns the renewals to send.
 
 A lease is valid until its deadline. The deadline is the monotonic time at which the last confirmed request was sent, plus the
 length of the lease, less the drift margin. If a renewal fails, the lease stays valid until its deadline. The lease is lost if
@@ -28,7 +28,7 @@ QUESTION_EVERY_S = 1.0
 """Minimum seconds between two early renewals of a lease, which check whether the lease still exists.
 
 Messages cause early renewals, and anybody may send such messages to flood the server. Waiting callers of this process cause
-them as well, and there may be thousands.
+early renewals as well, and there may be thousands of such callers.
 """
 
 CLAIM_LEFT_S = 0.7
@@ -45,12 +45,12 @@ def broken_by(whom: str) -> str:
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float, bool]:
-    """Renew the lease: it then ends ``ttl`` seconds after monotonic time ``made``.
+    """Renew the lease for ``ttl`` seconds.
 
-    ``made`` is also the sequence number of the request. Return whether the lease is still held, the monotonic time at which
-    the request was sent, and whether the server recorded the number. The time is minus infinity if the server had already
-    carried out a later renewal. Raises NotSent or Unknown if the server is unreachable, Refused if the server replies with an
-    error.
+    ``made``: monotonic time, in seconds, at which the renewal is requested; also its sequence number. Return whether the lease
+    is still held, the monotonic time at which the request was sent, and whether the server recorded the sequence number. The
+    time is minus infinity if the server had already carried out a later renewal. Raises NotSent or Unknown if the server is
+    unreachable, Refused if the server replies with an error.
     """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
@@ -61,8 +61,8 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
     """Return the request that renews the lease for ``ttl`` seconds.
 
-    ``made``: monotonic time, in seconds, at which the request is created; also its sequence number. If two renewals overtake
-    each other, the server keeps the lease of the one with the higher number.
+    ``made``: monotonic time, in seconds, at which the request is created; also its sequence number. If one renewal
+    overtakes another, the server keeps the lease of the renewal with the higher number.
     """
     timeout = min(spec.timeout, answer_within(ttl))
     return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
@@ -144,8 +144,9 @@ class Registry(Protocol):
 def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
-    This grant may prove that older leases are lost. Return these: the caller reports them after it has freed the mutex.
-    ``hurry``: False if the lease was just handed over: the keeper wakes in time anyway; waking it now would delay the holder.
+    The grant of this lease may prove that older leases are lost. Return these leases, whose loss the caller reports after it
+    has released the mutex. ``hurry``: True to wake the keeper (background thread) if it would sleep too long. False for a
+    lease that was just handed over, because the keeper wakes in time anyway, and waking it now would delay the holder.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)

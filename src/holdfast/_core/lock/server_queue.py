@@ -1,4 +1,4 @@
-"""The waiters of one process on one server: a state object that is notified of events and returns the requests to send.
+"""The waiters of one process on one server. `Waiting` is notified of events, and returns the requests to send.
 
 When a holder releases a lock, the server hands it over to the first waiter and sends a message to the waiter's process. Such a
 message may get lost, and anybody may forge one. So waiters do not rely on messages: a script, the refresh, tells the server
@@ -33,9 +33,10 @@ SOONEST_S = 0.01
 """Minimum seconds from one reply to the next refresh of the same waiter."""
 
 USABLE_LEFT_S = 0.5
-"""Minimum seconds of the claim window (in which the lock is kept for its new holder) that must be left to accept a message.
+"""Minimum seconds that must be left of the claim window when a waiter accepts a hand-over message.
 
-With less time left, the server is asked whether it has handed the lock over.
+In the claim window, the server keeps the lock for its new holder. With less time left, the server is asked whether it has
+handed the lock over.
 """
 
 BATCH = 100
@@ -153,7 +154,7 @@ class Waiting:
         return listens
 
     def unregister_waiter(self, waiter: Waiter) -> None:
-        """Remove a waiter whose wait has ended. Remember its attempt, because the server may still grant it the lock."""
+        """Remove a waiter whose wait has ended. Remember its attempt, to which the server may still grant the lock."""
         token = waiter.attempt.token
         if self._waiters.pop(token, None) is not None:
             self._departed[token] = waiter.attempt
@@ -161,7 +162,7 @@ class Waiting:
                 self._handed_on.pop(self._departed.popitem(last=False)[0], None)
 
     def joined(self, waiter: Waiter, answer: Answer[Reply], now: float) -> None:
-        """Note that the server has put this waiter into its queue, with this reply."""
+        """Note that the server has put this waiter into its queue. ``answer``: the server's reply."""
         assert isinstance(answer.value, Busy)
         self._waiting(waiter, answer.value, answer.sent, now)
         if waiter.hint > answer.value.last_fence:

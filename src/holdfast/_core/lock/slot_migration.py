@@ -1,6 +1,6 @@
 """Renew and release locks and permits whose Cluster slot is being moved to another server, with scripts for a single key.
 
-While a slot moves, the server refuses a script for several keys if it has only some of them.
+While a slot moves, the server refuses a script for several keys if it has only some of these keys.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ALONE: dict[Script[Any], _Alone] = {
 def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
     """Return a call that renews or releases a lock with the lock's own key only, for a slot that is being moved.
 
-    Return None if there is no such call: the original call then has to wait until the slot has moved. ``half``: True if the
+    Return None if there is no such call. The original call then has to wait until the slot has moved. ``half``: True if the
     original call may have been carried out in part. A release deletes the lock's own key first. So a missing key then counts
     as a successful release.
     """

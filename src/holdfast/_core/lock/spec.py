@@ -13,7 +13,7 @@ from holdfast._core.requests import Frame
 from holdfast._core.struct import cached_property
 
 GRID = 16
-"""Number of time slots per second into which renewals of leases longer than 8 s are put; one slot is sent in one request."""
+"""Number of time slots per second for renewals of leases longer than 8 s. The renewals of one slot are sent together."""
 
 
 def margin(ttl: float) -> float:
@@ -25,7 +25,7 @@ def margin(ttl: float) -> float:
 
 
 def whole(believed: float) -> float:
-    """Return the length, in seconds, of a lease from which `margin` leaves ``believed`` seconds."""
+    """Return the length, in seconds, of a lease of which the holder can use ``believed`` seconds; the rest is the `margin`."""
     return (believed + 0.002) / 0.99
 
 
@@ -51,7 +51,7 @@ class _Spec(NamedTuple):
     renew: bool
     max_hold: float | None
     timeout: float
-    """Maximum seconds to wait for one reply: much less than ``ttl``, so that there is time to send the request again."""
+    """Maximum seconds to wait for one reply. It is much less than ``ttl``, so that there is time to send the request again."""
     linger: float = 0.0
     """Seconds for which the lease is kept for quick reuse after its release, unless another client wants the lock; 0: not
     kept."""
@@ -64,8 +64,10 @@ class _Spec(NamedTuple):
     guard: float = 0.0
     """Seconds for which a server that may have lost its data grants no lock (quarantine); 0: no quarantine."""
     progress_within: float | None = None
-    """Maximum seconds between two calls of ``progress()``: later, the holder counts as hung and loses the lease; None: no
-    limit."""
+    """Maximum seconds between two calls of ``progress()``; None: no limit.
+
+    If the holder exceeds the limit, it counts as hung and loses the lease.
+    """
     yields: bool = False
     """True if a wait for this lock may be ended with the error Deadlock, to break a cycle of waiters."""
     permits: Permits | None = None

@@ -73,10 +73,10 @@ EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
     """Replace the holder's ``token`` by the ticket's token, with a lease of ``seconds`` seconds.
 
-    If `Attempt.token` of the ticket is empty, it is set to a new token first. Raises WireError if the server is unreachable,
-    KeyConflict if a key of the lock holds other data. If the outcome of the exchange is unknown, or the operation is
-    interrupted, the ticket is revoked and the lock released, and ``ticket.maybe_in_flight`` is True. After any other error,
-    the holder still holds the lock.
+    If `Attempt.token` of the ticket is empty, it is set to a new token first. Return Void if ``token`` does not hold the lock.
+    Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. If the outcome
+    of the exchange is unknown, or the operation is interrupted, the ticket is revoked and the lock released, and
+    ``ticket.maybe_in_flight`` is True. After any other error, the holder still holds the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -106,9 +106,9 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
     Return a Grant, whose lease is registered, or Void if the ticket has expired or is not valid any more. Raises WireError if
-    the server is unreachable, KeyConflict if a key of the lock holds other data. Unless a Grant is returned, this process does
-    not hold the lock. After an error, the ticket can still be used if the server has not received the request. Otherwise the
-    lock is released.
+    the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. Unless a Grant is returned, this
+    process does not hold the lock. After an error, the ticket can still be used if the server has not carried out the request.
+    Otherwise the lock is released.
     """
     spec = attempt.spec
     try:

@@ -33,8 +33,8 @@ class Tokens(Protocol):
 def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Frame | None:
     """Give the turn in the local queue to an attempt, and return the request that acquires the lock under its token.
 
-    Return None, with nothing changed, if the process holds or asks for the lock, if others waited at its last grant, or if no
-    token is left. ``wait``: seconds to wait from ``now``, a monotonic time; None: without limit.
+    Return None, with nothing changed, if this process holds the lock or asks for it, if others waited at its last grant, or if
+    no token is left. ``wait``: seconds to wait from ``now``, a monotonic time; None: without limit.
     """
     spec, queue = attempt.spec, attempt.local_queue
     try:
@@ -106,7 +106,7 @@ def woken(attempt: Attempt, now: float) -> Grant | None:
 
 
 def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | None:
-    """Return the grant for a raw reply that grants the lock, with its lease registered for renewal; None for other replies."""
+    """Return the grant for a raw reply, with its lease registered for renewal; None if the reply leads to no valid lease."""
     spec, node, queue = attempt.spec, attempt.node, attempt.local_queue
     assert isinstance(node, Node)
     deadline = sent + spec.first_valid
@@ -132,7 +132,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
 def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
     """Begin the release of a lease at monotonic time ``now``, and return the request that releases the lock under its token.
 
-    Return None, with nothing changed, if the lease is over, lost or may linger, or if anybody in this process wants the lock.
+    Return None, with nothing changed, if the operation has to release the lease, for example if it is lost or may linger.
     """
     spec, queue = held_lease.spec, attempt.local_queue
     if held_lease.over or held_lease.lost or held_lease.maybe_in_flight or spec.linger or now >= held_lease.good_until:

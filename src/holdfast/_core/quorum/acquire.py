@@ -5,8 +5,8 @@ reply. Each vote grants a range of fences. The range of the lock goes from the h
 of the votes. A majority of the servers must confirm that they know this last fence. If there is no majority, the client
 undoes its votes.
 
-The servers have no queues: if each of two clients were first in one server's queue, they would block each other. Instead, each
-server notifies the waiting clients when the lock may be free (`_lua/quorum/vote.lua`).
+The servers have no queues, because two clients would block each other if each were first in the queue of a server. Instead,
+each server notifies the waiting clients when the lock may be free (`_lua/quorum/vote.lua`).
 
 Sources: redis.io, "Distributed Locks with Redis" (Redlock), for the majority, the duration of the lease and the undo;
 models/quorum_fence.pml for the fence; models/quorum_amnesia.pml for servers that have lost their data.
@@ -61,9 +61,9 @@ LOOK_EVERY_S = 1.0
 """Average seconds between two rounds of votes of a waiting client without a notification, because notifications may be lost."""
 
 SPREAD_S = 0.004
-"""Unit of random pauses, in seconds. After the first round in which no client got a majority, the longest pause is twice this.
+"""Unit of random pauses, in seconds. After the first round in which no client got a majority, a pause is at most two units.
 
-It doubles after each further round without a majority, up to `SPREAD_MAX_S`.
+This maximum doubles after each further round without a majority, up to `SPREAD_MAX_S`.
 """
 
 SPREAD_MAX_S = 0.5
@@ -71,16 +71,17 @@ SPREAD_MAX_S = 0.5
 ANSWER_LIMIT_S = 5.0
 """Seconds after which a connection is closed because a reply is missing.
 
-Until then the connection stays open, although nobody waits for the reply: the undo of a vote must follow the vote request on
-the same connection.
+Until then the connection stays open, although nobody waits for the reply, because the undo of a vote must follow the vote
+request on the same connection.
 """
 
 
 async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:
-    """Ask for votes until a majority grants the lock or monotonic time `Attempt.until` has passed.
+    """Ask for votes until a majority grants the lock. Return Busy if monotonic time `Attempt.until` has passed before.
 
-    ``at_once``: True: ask only once. ``started``: monotonic time at which the attempt began. ``crowded``: None: nobody else is
-    known to wait. Otherwise, subscribe to notifications before the first round, because the lock is probably busy.
+    ``at_once``: True to ask only once. ``started``: monotonic time at which the attempt began. ``crowded``: None if nobody else
+    is known to wait. Otherwise, the attempt subscribes to notifications before the first round, because the lock is probably
+    busy. Raises TooFew if too few servers can vote.
     """
     assert isinstance(attempt, QuorumAttempt)
     if crowded is not None:
@@ -276,9 +277,9 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
 async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: bool = False) -> None:
     """Undo the votes of the last round. Wait for the confirmation only of servers that have replied to the vote request.
 
-    For the other servers, the undo follows the vote request on the same connection. ``for_good``: True: also end the
-    subscription, because the attempt does not go on. ``interrupted``: True: the operation was interrupted, and connections may
-    be closed. The keeper (background thread) then repeats the undo until each server has replied.
+    On the other servers, the undo follows the vote request on the same connection. ``for_good``: True to end the subscription,
+    too, because the attempt does not go on. ``interrupted``: True if the operation was interrupted, and connections may be
+    closed. The keeper (background thread) then repeats the undo until each server has replied.
     """
     listener_id = attempt.listener_id if for_good else ""
     modes = [

@@ -26,7 +26,7 @@ class NodeLease(HeldLease):
         A later renewal, perhaps for a shorter lease, may still be under way.
         """
         self.believed = believed
-        """True once the server has confirmed that it votes for the holder. Other votes do not count for the majority.
+        """True once the server has confirmed that it votes for the holder. Unconfirmed votes do not count for the majority.
 
         If the reply to the vote request is missing, the first renewal is sent early, and shows whether the server has voted
         for the holder.
@@ -83,7 +83,7 @@ class QuorumLease(HeldLease):
 
     @property
     def deadline(self) -> float:
-        """Monotonic time, in seconds, at which the valid votes are no longer a majority; -infinity: they are none now."""
+        """Monotonic time, in seconds, at which the valid votes are not a majority any more; -infinity: they are none now."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
@@ -121,7 +121,7 @@ class QuorumLease(HeldLease):
         """Return the request that releases the vote of the server with index ``server``, whether or not that vote was
         confirmed.
 
-        ``revoke``: True: also make the server refuse late copies of the vote request.
+        ``revoke``: True to make the server refuse late copies of the vote request, too.
         """
         node_lease = self.node_leases.get(server)
         doubt = revoke or server in self.doubtful or (node_lease is not None and not node_lease.believed)
@@ -130,8 +130,8 @@ class QuorumLease(HeldLease):
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
         """Return the arguments of a `GiveBack` request for the server with index ``server``.
 
-        They are the request that releases the vote, the index, and the monotonic time, in seconds, after which it is not
-        repeated.
+        The arguments are the request that releases the vote, the index, and the monotonic time, in seconds, after which the
+        request is not repeated.
         """
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 

@@ -1,6 +1,6 @@
 """The keeper's state for several servers that vote together, behind the interface that a local queue uses.
 
-A local queue is the queue of a process for one lock; its interface to one server is `_core.lock.ports.QueuePort`.
+A local queue is the queue of a process for one lock. It uses the interface `_core.lock.ports.QueuePort`.
 """
 
 from __future__ import annotations

@@ -42,9 +42,8 @@ class ServerSet(NamedTuple):
 class ServerClockEstimate:
     """An estimate of the most advanced clock among the servers.
 
-    Clients ask all servers for a fence that is this clock's time.
-
-    Then all servers issue the same fence, so no second round trip is needed to confirm the highest one.
+    Clients ask all servers for a fence that is this clock's time. Then all servers issue the same fence, so no second round
+    trip is needed to confirm the highest one.
     """
 
     __slots__ = ("_ahead",)
@@ -327,7 +326,7 @@ class VoteRound(YesCount):
         return marks.most_common(1)[0] if marks else ("", 0)
 
     def busy(self) -> Busy:
-        """Return a Busy reply that names the client for which most servers vote."""
+        """Return a Busy reply that names the process of the client for which most servers vote."""
         taken = self.replies(HeldElsewhere)
         mark, _ = self.holder()
         process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
@@ -335,15 +334,18 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """Return a Conflict, and the index of the first server that reports it, if too many servers do so for a majority.
+        """Return the index of the first server that reports a Conflict, and this Conflict.
 
-        Return None if a majority is possible.
+        Return None if the servers without a Conflict are a majority.
         """
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
     def check(self) -> None:
-        """Raise ConfigMismatch if two names stand for the same server, or if a majority of the servers has other settings."""
+        """Raise ConfigMismatch if two names stand for the same server, or if too many servers have other settings.
+
+        Too many means that the servers with this client's settings cannot be a majority.
+        """
         answers = [(n, a.value.run) for n, a in self.answers.items() if isinstance(a, Answer) and hasattr(a.value, "run")]
         seen: dict[bytes, int] = {}
         for number, run in answers:
