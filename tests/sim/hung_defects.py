@@ -22,14 +22,14 @@ HUNG = (
     ),
     Mutation(
         "progress-revives",
-        "_api/lease.py",
+        "_api/lease_core.py",
         "LeaseCore.progress",
         Instead("self.check()", "self.held_lease.lost = ''"),
         "a holder that calls progress() too late gets its lost lease back",
     ),
     Mutation(
         "hung-and-kept",
-        "_api/lease.py",
+        "_api/lease_core.py",
         "LeaseCore.may_be_there",
         Nth("operand dropped", 2),
         "a holder that was taken to hang ends, and its lease on the server is not released",

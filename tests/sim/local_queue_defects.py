@@ -130,7 +130,7 @@ LEAVING = (
     ),
     Mutation(
         "loss-not-told-to-the-line",
-        "_api/lease.py",
+        "_api/lease_core.py",
         "LeaseCore.make_way",
         Nth("dropped"),
         "when a lease is lost, the others of the process wait until the holder has noticed",

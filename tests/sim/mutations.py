@@ -72,7 +72,7 @@ HOLDING = (
     ),
     Mutation(
         "watched-after-release",
-        "_api/lease.py",
+        "_api/lease_core.py",
         "LeaseCore.release_on_server",
         Nth("dropped", 6),
         "a lease that was released is still renewed",
