@@ -6,10 +6,10 @@ import textwrap
 
 EVERY = {
     "64": "bad usage: an option or a setting is wrong",
-    "69": "no server: it cannot be reached, or it refuses",
+    "69": "the server cannot be reached, or it refuses the request",
     "70": "there is an error in holdfast",
     "71": "the operating system refused a process, memory, a file or output",
-    "128 + N": "signal N ended the subcommand, as 130 for Ctrl-C",
+    "128 + N": "signal N ended the subcommand; for Ctrl-C this is 130",
 }
 """Codes that mean the same in every subcommand. A subcommand that cannot end with 69 is in `WITHOUT_69`."""
 
@@ -55,24 +55,28 @@ OF = {
         "75": "another client holds the lock by now, so nothing was revoked",
     },
     "server": {
-        "0": "done; with status: the server runs",
-        "3": "the server does not run (with status)",
+        "0": "the action succeeded; for status: the server runs",
+        "3": "for status: the server does not run",
     },
-    "doctor": {"0": "fit", "1": "there are warnings", "2": "there are problems, such as a server that does not answer"},
+    "doctor": {
+        "0": "the server is fit",
+        "1": "there are warnings",
+        "2": "there are problems, such as a server that does not answer",
+    },
     "nodes": {
-        "0": "all servers vote; with init: all are declared, now or before",
+        "0": "all servers vote; for init: all are declared, by this call or an earlier one",
         "1": "not all servers vote, but a majority does",
-        "2": "fewer vote, so no lock can be acquired; with init: some are not declared",
+        "2": "no majority votes, so no lock can be acquired; for init: some are not declared",
     },
     "acl": {"0": "the rule is printed"},
     "bench": {
         "0": "the figures are measured, whether targets were missed or not",
-        "69": "no server: it cannot be reached, or it refuses; or holdfast-lab is not installed",
+        "69": "the server cannot be reached or refuses, or holdfast-lab is not installed",
     },
     "demo": {
         "0": "all checks held",
         "1": "some checks did not hold",
-        "69": "no server could be started, or holdfast-lab is not installed (all but the tour)",
+        "69": "no server could be started, or this show needs holdfast-lab, which is not installed",
     },
     "completion": {"0": "the script is printed"},
 }
