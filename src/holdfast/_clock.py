@@ -1,7 +1,7 @@
-"""The monotonic clock of this process. If the system has such a clock, it also counts while the machine sleeps.
+"""The monotonic clock of this process. On systems with CLOCK_BOOTTIME, it also counts while the machine sleeps.
 
 While a machine is suspended, its leases go on to expire on the server. On Linux, CLOCK_MONOTONIC stops during that time, but
-CLOCK_BOOTTIME does not. So CLOCK_BOOTTIME is used where it exists.
+CLOCK_BOOTTIME does not. So CLOCK_BOOTTIME is used on systems that have it.
 """
 
 from __future__ import annotations

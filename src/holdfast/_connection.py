@@ -98,14 +98,14 @@ _HOMES = {
     "Transaction": "holdfast._api.transaction",
     "transactional": "holdfast._api.transactional",
 }
-"""Maps each class and function to its module, which is imported when the method that calls it is looked up."""
+"""The module of each class and function. It is imported when the method for that class or function is looked up."""
 
 
 _imported = later({"__name__": __name__}, _HOMES)
 
 
 class Method(Generic[P, T]):
-    """A method of a connection: it calls a class or function with the connection's client, and passes all options on.
+    """A method of a connection, which calls a class or function with the connection's client, and passes on all options.
 
     It has the signature of that class or function, without the client. ``name``: its name in `_HOMES`. ``defaults``: names of
     the options for which the connection has the default.
@@ -242,7 +242,7 @@ class Connection(BaseConnection):
     """A client, and the options that are the same for all locks of a program. `connect` returns it.
 
     Its methods make the objects that the classes of `holdfast` make, without passing the client each time. An option that is
-    passed to a method replaces the connection's. Threads may share a connection.
+    passed to a method replaces that of the connection. Threads may share a connection.
     """
 
     if not TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Connection(BaseConnection):
 
     @makes(Lock, "prefix", "ttl", "wait")
     def lock(self) -> object:
-        """Return a `Lock`: one process, and one thread or task in it, holds it at a time."""
+        """Return a `Lock`, which only one thread or task of one process holds at a time."""
 
     @makes(FairLock, "prefix", "ttl", "wait")
     def fair_lock(self) -> object:
@@ -284,7 +284,7 @@ class Connection(BaseConnection):
 
     @makes(RedeemedLock, "prefix", "ttl")
     def redeem(self) -> object:
-        """Return the lock of a ticket that another process has sent. Acquiring it takes over the lease, as with `redeem`."""
+        """Return the lock of a ticket that another process has sent. Acquiring the lock takes over its lease."""
 
     @makes(Election, "prefix", "ttl")
     def election(self) -> object:
@@ -304,7 +304,7 @@ class Connection(BaseConnection):
 
     @makes(Event, "prefix")
     def event(self) -> object:
-        """Return an `Event`: processes wait until one of them sets it."""
+        """Return an `Event`: processes wait until a process sets the event."""
 
     @makes(Barrier, "prefix")
     def barrier(self) -> object:
@@ -333,7 +333,7 @@ class Connection(BaseConnection):
         """Close the connections that this process has opened to the servers and does not use now.
 
         Locks that are held stay held, and are renewed. The next use opens a connection again. A client that was passed to
-        `connect` stays open: it belongs to the caller.
+        `connect` stays open, because it belongs to the caller.
         """
         current().close_idle(self._endpoints)
 
@@ -351,7 +351,7 @@ class AioConnection(BaseConnection):
     """A client, and the options that are the same for all locks of a program. `connect` returns it.
 
     Its methods make the objects that the classes of `holdfast.aio` make, without passing the client each time. An option that
-    is passed to a method replaces the connection's. Tasks may share a connection.
+    is passed to a method replaces that of the connection. Tasks may share a connection.
     """
 
     if not TYPE_CHECKING:
@@ -361,7 +361,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioLock, "prefix", "ttl", "wait")
     def lock(self) -> object:
-        """Return a `Lock`: one process, and one thread or task in it, holds it at a time."""
+        """Return a `Lock`, which only one thread or task of one process holds at a time."""
 
     @makes(AioFairLock, "prefix", "ttl", "wait")
     def fair_lock(self) -> object:
@@ -393,7 +393,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioRedeemedLock, "prefix", "ttl")
     def redeem(self) -> object:
-        """Return the lock of a ticket that another process has sent. Acquiring it takes over the lease, as with `redeem`."""
+        """Return the lock of a ticket that another process has sent. Acquiring the lock takes over its lease."""
 
     @makes(AioElection, "prefix", "ttl")
     def election(self) -> object:
@@ -413,7 +413,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioEvent, "prefix")
     def event(self) -> object:
-        """Return an `Event`: processes wait until one of them sets it."""
+        """Return an `Event`: processes wait until a process sets the event."""
 
     @makes(AioBarrier, "prefix")
     def barrier(self) -> object:
@@ -442,7 +442,7 @@ class AioConnection(BaseConnection):
         """Close the connections that this event loop has opened to the servers. A request that is under way fails.
 
         Locks that are held stay held, and are renewed. The next use opens a connection again. A client that was passed to
-        `connect` stays open: it belongs to the caller.
+        `connect` stays open, because it belongs to the caller.
         """
         from holdfast._runtime.drivers.aio import close_to  # imported late: programs of threads need no asyncio
 

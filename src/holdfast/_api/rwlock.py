@@ -169,7 +169,7 @@ class _Side(BaseSide[L, SyncClient], BaseSyncPermits[L]):
         released first.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
-        ServerError if the server cannot be reached: the lease then expires.
+        ServerError if the server cannot be reached. The lease then expires.
         """
         self._release()
 
@@ -198,8 +198,8 @@ class RWLock(BaseRWLock[Lease, SyncClient]):
 
     Use ``with lock.read:`` and ``with lock.write:``; each side works like a `Lock`. The lock is granted in the order of
     arrival, so neither side starves: readers that arrive after a waiting writer wait behind it. Readers that wait next to
-    each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only until its
-    lease expires.
+    each other in the queue are admitted together. Each reader has its own lease, so a crashed reader blocks writers only until
+    this lease expires.
 
     Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, because it could wait
     forever. A writer can become a reader (`WriteLease.downgrade`).
@@ -258,7 +258,7 @@ class _AioSide(BaseSide[L, AsyncClient], BaseAioPermits[L]):
         released first.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
-        ServerError if the server cannot be reached: the lease then expires.
+        ServerError if the server cannot be reached. The lease then expires.
         """
         await self._release()
 
@@ -290,8 +290,8 @@ class AioRWLock(BaseRWLock[AioLease, AsyncClient]):
 
     Use ``async with lock.read:`` and ``async with lock.write:``; each side works like a `Lock`. The lock is granted in the
     order of arrival, so neither side starves: readers that arrive after a waiting writer wait behind it. Readers that wait
-    next to each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only
-    until its lease expires.
+    next to each other in the queue are admitted together. Each reader has its own lease, so a crashed reader blocks writers
+    only until this lease expires.
 
     Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, because it could wait
     forever. A writer can become a reader (`WriteLease.downgrade`).

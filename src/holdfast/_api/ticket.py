@@ -145,8 +145,8 @@ def bad(why: str) -> ConfigError:
 
 
 class Issue:
-    """The change of a lease into a ticket. Once this has begun, the lease is over. It goes on only if no request for the ticket
-    was sent."""
+    """The replacement of a lease by a ticket. Once this has begun, the lease is over. The lease goes on only if it is certain
+    that the server has not issued the ticket."""
 
     def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
         self._core = core
@@ -181,14 +181,14 @@ class Issue:
         return write(held_lease.spec, ticket.token, found.ends)
 
     async def undo(self) -> None:
-        """Revoke the ticket after an interrupt at an unknown point: nobody has received it."""
+        """Revoke the ticket after an interrupt at an unknown point, because nobody has received the ticket."""
         if self._begun:
             self._lost("issuing a ticket was interrupted, so the lock was released")
             await ticket_operations.take_back(self._ticket, self._core.held_lease.token)
 
     def _begin(self) -> None:
-        """Stop this process from using or renewing the lease: once the ticket exists, the server replies that the lease is
-        lost."""
+        """Stop this process from using or renewing the lease, because the server reports the lease as lost once the ticket
+        exists."""
         core = self._core
         core.check()
         core.may_hand_over()
@@ -200,7 +200,7 @@ class Issue:
         core.forget()
 
     def _go_on(self) -> None:
-        """Resume the lease, because no request for the ticket was sent."""
+        """Resume the lease, because it is certain that the server has not issued the ticket."""
         self._core.held_lease.over = self._begun = False
         self._core.look_again()
 
@@ -214,7 +214,10 @@ class Issue:
 
 
 def issue(core: Any, expires: Seconds, token: str = "") -> Ticket:
-    """Issue a ticket for the lease of a thread. ``token``: the ticket's token, if the caller has stored one already."""
+    """Issue a ticket for the lease of a thread.
+
+    ``expires``: duration after which the ticket expires. ``token``: token of the ticket; empty: draw a new one.
+    """
     issuing = Issue(core, expires, token)
     try:
         ticket: Ticket = core.run(issuing.operation)

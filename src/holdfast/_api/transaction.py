@@ -202,8 +202,8 @@ class BaseTransaction(Steps, Generic[Client]):
         return self._command(name, args)(*args, **options)
 
     def _now(self, *args: Any, **options: Any) -> Any:
-        """Send a command at once. This replaces the pipeline's `execute_command`, because one method of a client may call it
-        several times."""
+        """Send a command at once. This method replaces the pipeline's `execute_command`, which one method of a client may
+        call several times."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
@@ -429,7 +429,7 @@ class BaseTransaction(Steps, Generic[Client]):
         self._state = "over"
 
     def _forsake(self, *, failed: bool) -> None:
-        """Drop the connection in a forked child without sending anything: the parent process goes on using it."""
+        """Drop the connection in a forked child without sending anything, because the parent process goes on using it."""
         pipe, self._state = self._pipe, "over"
         pipe.watching, pipe.connection = False, None
         if not failed:
@@ -523,7 +523,9 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
 
     def watch(self, *keys: str | bytes) -> None:
         """Watch more keys, such as keys whose names were just read. Call this before reading these keys, and before queueing.
-        Raises ServerError."""
+
+        Raises ServerError if the server cannot be reached, TransactionConflict if the connection was lost meanwhile.
+        """
         complete(self._operate(self._watch_more(keys)))
 
     def _now(self, *args: Any, **options: Any) -> Any:
@@ -553,7 +555,7 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         Args:
             function: called once for each try, so its other effects may happen several times.
             tries: maximum number of tries.
-            wait: seconds after which no further try is made. None: only ``tries`` limits them.
+            wait: seconds after which no further try is made. None: ``tries`` is the only limit.
 
         Returns the result of the function in the try that succeeded. Raises TransactionConflict if no try succeeded; its
         message has the number of tries. Raises CommandFailed, ServerError, and the exceptions of the function.
@@ -622,7 +624,9 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
 
     async def watch(self, *keys: str | bytes) -> None:
         """Watch more keys, such as keys whose names were just read. Call this before reading these keys, and before queueing.
-        Raises ServerError."""
+
+        Raises ServerError if the server cannot be reached, TransactionConflict if the connection was lost meanwhile.
+        """
         await self._operate(self._watch_more(keys))
 
     async def _now(self, *args: Any, **options: Any) -> Any:
@@ -652,7 +656,7 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
         Args:
             function: a coroutine function, called once for each try, so its other effects may happen several times.
             tries: maximum number of tries.
-            wait: seconds after which no further try is made. None: only ``tries`` limits them.
+            wait: seconds after which no further try is made. None: ``tries`` is the only limit.
 
         Returns the result of the function in the try that succeeded. Raises TransactionConflict if no try succeeded; its
         message has the number of tries. Raises CommandFailed, ServerError, and the exceptions of the function.

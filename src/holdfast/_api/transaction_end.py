@@ -63,7 +63,7 @@ class Holding:
         self.leases.append(lease)
 
     def has(self, lock: Any) -> Any:
-        """Return the lease under which the transaction holds this lock already, or None. Raises LeaseLost if it is lost.
+        """Return the transaction's lease of this lock, or None if it has none. Raises LeaseLost if the lease is lost.
 
         So functions that call each other in one transaction may use the same lock: the inner function does not wait for the
         outer one. For a semaphore, the result is always None, because each function gets a permit of its own.
@@ -105,7 +105,7 @@ class Holding:
     def end_elsewhere(self) -> list[Any]:
         """Release all leases in a thread of its own, and return those that were held.
 
-        Garbage collection uses this. It can interrupt any code, so it must not wait.
+        Garbage collection calls this method at any point of the program, so this method must not wait.
         """
         held = [lease for lease in self.leases if not core_of(lease).is_over()]
         keeper = current().running_keeper if held else None
@@ -116,7 +116,7 @@ class Holding:
         return held
 
     def drop(self) -> None:
-        """Release the leases of a transaction that was collected without an end, and warn about it."""
+        """Release the leases of a transaction that was garbage-collected before its end, and warn about this."""
         held = self.end_elsewhere()
         if held:
             names = ", ".join(repr(lease.name) for lease in held)

@@ -20,7 +20,7 @@ def limits(tries: int, wait: Seconds | None) -> tuple[int, float | None]:
 
 
 def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str | bytes, ...]:
-    """Return the keys to watch. Raises ConfigError if there are none, or if they are in different slots of a Cluster."""
+    """Return the keys to watch. Raises ConfigError if there is none, if one is invalid, or if their Cluster slots differ."""
     if not keys:
         raise ConfigError("keys: pass at least one key to watch; else changes by others would go unnoticed", parameter="keys")
     for key in keys:
@@ -40,7 +40,10 @@ def raw(key: str | bytes) -> bytes:
 
 
 def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
-    """Return the server for which holdfast opens a client; None if the passed client sends the commands. Raises ConfigError."""
+    """Return the server for which holdfast opens a client; None if the passed client sends the commands.
+
+    Raises ConfigError if ``client`` is not a usable client of this API (``face``) or a URL.
+    """
     one_place(client)
     if isinstance(getattr(client, "url", client), str) or hasattr(client, "nodes_manager"):
         return resolve(client, face)

@@ -100,9 +100,9 @@ def whole(value: object, least: int, most: int) -> int:
 
 
 def digits(value: str) -> int:
-    """Return the whole number that ``value`` contains, a word of a plain-text record.
+    """Return the whole number in ``value``, which is one word of a plain-text record.
 
-    Raises Malformed if it is not a number.
+    Raises Malformed if the word is not a whole number.
     """
     figures = value.removeprefix("-")
     if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):

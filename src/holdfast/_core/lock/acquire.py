@@ -50,8 +50,8 @@ from holdfast._core.retry import retry_idempotent
 RECALL_WITHIN_S = 0.25
 """Maximum seconds that an attempt with ``wait=0`` still waits for a lock that may become free at once.
 
-The lock may linger (its last holder has released it, and keeps it for quick reuse): the attempt asks that holder to hand it
-over. Or this process may be about to release the lock, or to find its lease lost.
+The lock may linger, which means that its last holder has released it, and keeps it for quick reuse. The attempt asks that
+holder to hand the lock over. Or this process may be about to release the lock, or to find its lease lost.
 """
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
@@ -228,7 +228,7 @@ def _look(attempt: Attempt) -> Turn | Busy:
 async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strategy) -> Turn:
     """Ask the server to extend a held lease and to reserve further fences, so that it can be handed on to this attempt.
 
-    The caller does so if no reserved fence is left, or the lease is valid for too short a time.
+    This is necessary if no reserved fence is left, or the lease is valid for too short a time.
     """
     local_queue = local_queue_of(attempt)
     answer = await strategy.again(attempt, held_lease, local_queue.fences_wanted())
@@ -241,7 +241,7 @@ async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strat
 async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
     """Ask the server for the lock. Meanwhile the other attempts of this process wait in its local queue.
 
-    ``turn``: permission to ask, with the server-queue position that the attempt has inherited, if any. ``at_once``: True: ask
+    ``turn``: permission to ask, with the server-queue position that the attempt has inherited, if any. ``at_once``: True to ask
     once, without waiting.
     """
     if attempt.local_queue is None:
@@ -272,8 +272,8 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Acquire the lock before monotonic time `Attempt.until`. Return Busy if that time has passed.
 
-    ``at_once``: True: try once, without waiting. ``place``: None: ask first whether the lock is free. If ``place`` is not
-    None, join the queue at once, or keep waiting at the server-queue position that another attempt of this process has left.
+    ``at_once``: True to try once, without waiting. If ``place`` is None, ask first whether the lock is free. Otherwise join
+    the server's queue at once, or keep waiting at the position there that another attempt of this process has left.
     """
     busy = NO_ANSWER
     if place is None:
@@ -324,10 +324,10 @@ async def ask(
 ) -> Answer[Reply]:
     """Send the acquire request until the server replies.
 
-    If the server replies with a transient error, the request is repeated until `Attempt.until`. ``join``: True: join the queue
-    if the lock is busy. ``at_once``: True: give up at monotonic time ``now`` plus `GRACE_S`. ``more``: number of further
-    fences to reserve for this process. ``patient``: True: repeat the request during an outage, too, because the server has
-    replied before. False: raise at once if the connection fails, or when a request has got no reply three times.
+    If the server replies with a transient error, the request is repeated until `Attempt.until`. ``join``: True to join the
+    queue if the lock is busy. ``at_once``: True to give up at monotonic time ``now`` plus `GRACE_S`. ``more``: number of
+    further fences to reserve for this process. ``patient``: True to repeat the request during an outage, too, because the
+    server has replied before. False to raise at once if the connection fails, or when three requests have got no reply.
     """
     spec = attempt.spec
     give_up_at = attempt.until

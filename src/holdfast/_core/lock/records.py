@@ -65,7 +65,7 @@ class Queue(Protocol):
 
     @property
     def prefix(self) -> bytes:
-        """Return the prefix of the inbox, the pub/sub channel through which other processes notify this queue that they wait."""
+        """Return the prefix of the inbox, the channel through which other processes notify this queue that they wait."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
