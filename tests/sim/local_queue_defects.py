@@ -8,16 +8,16 @@ from mutants.operators import Instead, Nth
 PASSING = (
     Mutation(
         "passed-after-loss",
-        "_core/lock/acquire.py",
-        "acquire",
-        Nth("never", 6),
+        "_core/lock/local_queue.py",
+        "LocalQueue._checked",
+        Nth("never", 2),
         "a waiter takes a lease that is handed on for a lock, although it is lost",
     ),
     Mutation(
         "passed-and-woken-too-late",
-        "_core/lock/acquire.py",
-        "acquire",
-        Instead("turn.fence and now < held_lease.deadline", "turn.fence"),
+        "_core/lock/local_queue.py",
+        "LocalQueue._checked",
+        Instead("not turn.fence or now >= held_lease.deadline", "not turn.fence"),
         "a waiter that wakes up after the end of the lease that was handed on takes it for a lock",
     ),
     Mutation(
@@ -79,7 +79,7 @@ PASSING = (
     Mutation(
         "asked-while-asking",
         "_core/lock/local_queue.py",
-        "LocalQueue.note_grant",
+        "LocalQueue._note_grant",
         Instead("self.asked |= self.crowded", "self.asked = self.crowded"),
         "a message that arrived before the lock was granted is forgotten at the grant",
     ),
@@ -93,14 +93,14 @@ PASSING = (
     Mutation(
         "freshened-from-answer",
         "_core/lock/local_queue.py",
-        "LocalQueue.note_more_fences",
-        Instead("sent + held_lease.ttl", "self.clock() + held_lease.ttl"),
+        "LocalQueue.extended",
+        Instead("answer.sent + lasts", "answer.came + lasts"),
         "a lease that is extended before it is handed on counts from the reply",
     ),
     Mutation(
         "freshened-fences-overlap",
         "_core/lock/local_queue.py",
-        "LocalQueue.note_more_fences",
+        "LocalQueue.extended",
         Nth("one more"),
         "after more fences were requested, the last of the old ones is issued once more",
     ),
@@ -117,15 +117,15 @@ LEAVING = (
     Mutation(
         "withdrawn-leader-stays",
         "_core/lock/local_queue.py",
-        "LocalQueue.withdraw",
+        "LocalQueue._withdraw",
         Nth("dropped", 8),
         "the attempt that asks the server for its process is cancelled, and the others wait on",
     ),
     Mutation(
         "place-not-bequeathed",
         "_core/lock/acquire.py",
-        "_stand_in_line",
-        Nth("always", 3),
+        "_leave",
+        Instead("attempt.local_queue is not None and local_queue_of(attempt).pass_place_on(attempt, place)", "False"),
         "a waiter that gives up also gives up the place of its process",
     ),
     Mutation(
@@ -138,7 +138,7 @@ LEAVING = (
     Mutation(
         "failure-leaves-the-line",
         "_core/lock/local_queue.py",
-        "LocalQueue.failed",
+        "LocalQueue._failed",
         Instead("self._ask_server(None)", "self.turn_of = None"),
         "when the attempt that asks the server for its process fails, no other one asks",
     ),

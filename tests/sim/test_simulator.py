@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast._core.lock.acquire import RECALL_WITHIN_S
+from holdfast._core.lock.local_queue import RECALL_WITHIN_S
 from holdfast._core.lock.server_queue import Waiting
 from holdfast_lab.explore import explore
 from holdfast_lab.scenarios.lock import SCENARIOS, Program, Scenario, once

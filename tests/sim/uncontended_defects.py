@@ -73,8 +73,8 @@ UNCONTENDED = (
     ),
     Mutation(
         "woken-too-late",
-        HERE,
-        "woken",
+        "_core/lock/local_queue.py",
+        "LocalQueue.accept",
         Instead("now >= held_lease.deadline", "False"),
         "a waiter that wakes up after the end of the lease that was handed on takes it for a lock",
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Turn, Waiter
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Grant, HeldLease, Turn, Waiter
 from holdfast._core.lock.replies import BLOCK, Busy, Held
 from holdfast._core.requests import Answer
 from unit import driver
@@ -54,14 +54,17 @@ class House:
     def in_line(self, **options: Any) -> Attempt:
         """Somebody comes, and has to wait."""
         this = self.attempt(**options)
-        assert self.local_queue.enter(this) is None
+        assert self.local_queue.enter(this, self.node.now) is None
         assert woken(this) == 0
         return this
 
     def leader(self, **options: Any) -> Attempt:
         """Somebody comes who asks the server."""
         this = self.attempt(**options)
-        assert self.local_queue.enter(this) == AskServer()
+        turn = self.local_queue.enter(this, self.node.now)
+        assert isinstance(turn, AskServer)
+        assert turn.place is None
+        assert (turn.crowded is not None) is self.local_queue.crowded
         return this
 
     def taken(self, this: Attempt, *, queued: bool = False) -> HeldLease:
@@ -101,22 +104,25 @@ class House:
                 return seen
             for this in ready:
                 waiting.remove(this)
-                seen.append((this, self.has_its_turn(this, self.local_queue.received(this))))
+                seen.append((this, self.has_its_turn(this, self.local_queue.received(this, self.node.now))))
 
-    def has_its_turn(self, this: Attempt, given: Turn | None) -> int:
+    def extended(self, this: Attempt, lease: HeldLease, first: int, last: int, *, sent: float | None = None) -> Turn | Busy:
+        """The server extends the lease, and names these fences."""
+        at = self.node.now if sent is None else sent
+        return self.local_queue.extended(this, lease, Answer(Held(first, last), at, self.node.now))
+
+    def has_its_turn(self, this: Attempt, given: Turn | Busy) -> int:
         """Somebody takes what it was given, and is done at once. Its fence."""
-        if isinstance(given, Grant) and given.held_lease is not None and given.held_lease.lost:
-            given = self.local_queue.drop_lease()
+        if isinstance(given, Extend):
+            self.asked_of_the_server += 1
+            first = OF_THE_SERVER * self.asked_of_the_server
+            given = self.extended(this, given.held_lease, first, first + 500)
         if isinstance(given, Grant):
             assert given.held_lease is not None
             assert not given.held_lease.over
             fence, held_lease = given.fence, given.held_lease
-            if not fence:
-                self.asked_of_the_server += 1
-                more = Held(OF_THE_SERVER * self.asked_of_the_server, OF_THE_SERVER * self.asked_of_the_server + 500)
-                fence = self.local_queue.note_more_fences(this, held_lease, more, self.node.now).fence
         else:
-            assert isinstance(given, AskServer)
+            assert isinstance(given, AskServer), given
             if given.place is not None:
                 assert self.node.waiting.is_waiting(given.place)
                 assert given.place.attempt is this

@@ -134,7 +134,7 @@ def test_what_fails_while_the_lease_is_registered_leaves_no_lock(stage: Stage, m
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LocalQueue, "note_grant", interrupted)
+    monkeypatch.setattr(LocalQueue, "_note_grant", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Lock(URL, "x").acquire()
     assert stage.script.nothing_left()

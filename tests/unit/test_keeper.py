@@ -401,7 +401,7 @@ def taking(stage: Stage, *, linger: float = 0.0) -> tuple[LocalQueue, Attempt, G
     wanted = spec()._replace(linger=linger)
     local_queue = stage.node.local_queue(wanted)
     this = Attempt(wanted, TOKEN + "~" * (linger > 0), local_queue=local_queue, node=stage.node)
-    assert local_queue.enter(this) == AskServer()
+    assert local_queue.enter(this, stage.now) == AskServer()
     return local_queue, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
 
 
@@ -457,9 +457,9 @@ def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     assert len(stage.node.renewing) == 0, "it is renewed no more"
     heir = Attempt(spec(), slot=Slot(), local_queue=local_queue)
-    assert local_queue.enter(heir) is None, "until it is back"
+    assert local_queue.enter(heir, stage.now) is None, "until it is back"
     stage.answer(1)
-    assert local_queue.received(heir) == AskServer()
+    assert local_queue.received(heir, stage.now) == AskServer()
 
 
 def test_what_lingers_is_given_back_in_time(stage: Stage) -> None:
@@ -488,10 +488,10 @@ def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, fa
     local_queue = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
     heir = Attempt(spec(), slot=Slot(), local_queue=local_queue)
-    local_queue.enter(heir)
+    local_queue.enter(heir, stage.now)
     assert heir.turn is None
     stage.answer(failure, to="release")
-    assert local_queue.received(heir) == AskServer()
+    assert local_queue.received(heir, stage.now) == AskServer()
     since = stage.now
     while (at := stage.node.next_at()) < float("inf"):
         stage.now = at
@@ -507,7 +507,7 @@ def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, fa
 def test_what_may_be_kept_for_longer_than_its_holder_believed_is_released_until_then(stage: Stage) -> None:
     """A renewal to a shorter lease was lost: the server still has the longer one."""
     local_queue, this, grant = taking(stage)
-    local_queue.note_grant(this, grant)
+    local_queue.settle(this, grant)
     held_lease = HeldLease(grant)
     held_lease.note_request(stage.now, 1.0)
     since = stage.now
@@ -523,7 +523,7 @@ def test_what_may_be_kept_for_longer_than_its_holder_believed_is_released_until_
 def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
     local_queue, _, _ = taking(stage)
     assert stage.turn() == []
-    local_queue.enter(Attempt(spec(), local_queue=local_queue))
+    local_queue.enter(Attempt(spec(), local_queue=local_queue), stage.now)
     assert stage.now in stage.wakes
     assert stage.turn() == ["SUBSCRIBE"]
 
@@ -557,7 +557,7 @@ def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage
     local_queue, this, grant = taking(stage)
     other = stage.node.local_queue(spec(keys=OTHER))
     register_lease(this, grant)
-    local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue))
+    local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue), stage.now)
     assert stage.turn() == ["SUBSCRIBE"]
     assert not local_queue.asked
     stage.answer([b"subscribe", b"hf:inbox:aaaaaaaaaaaa", 1])
@@ -571,7 +571,7 @@ def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage
 def test_nobody_is_taken_to_have_asked_while_the_inbox_cannot_be_opened(stage: Stage) -> None:
     local_queue, this, grant = taking(stage)
     register_lease(this, grant)
-    local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue))
+    local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue), stage.now)
     stage.turn()
     stage.answer(NotSent("away"))
     assert not local_queue.asked
@@ -587,7 +587,7 @@ def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> Non
     assert isinstance(call, Run)
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     stage.answer(1)
-    assert local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue)) == AskServer()
+    assert local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue), stage.now) == AskServer()
 
 
 @pytest.mark.parametrize("options", [{"max_hold": 0.15}, {"progress_within": 0.15}])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast._core.deadlock.abort_wait import abort_wait
-from holdfast._core.lock.acquire import ON_ONE_SERVER, RECALL_WITHIN_S, acquire
-from holdfast._core.lock.local_queue import MORE_FENCES, USEFUL_LEFT_S, LocalQueue
+from holdfast._core.lock.acquire import ON_ONE_SERVER, acquire
+from holdfast._core.lock.local_queue import MORE_FENCES, RECALL_WITHIN_S, USEFUL_LEFT_S, LocalQueue
 from holdfast._core.lock.multilock import PartLost
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy

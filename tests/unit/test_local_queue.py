@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lock.local_queue import MORE_FENCES, PASS_LIMIT_S, UNREAD_CHECK_EVERY_S, USEFUL_LEFT_S
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease
-from holdfast._core.lock.replies import BLOCK, Held
+from holdfast._core.lock.local_queue import MORE_FENCES, PASS_LIMIT_S, RECALL_WITHIN_S, UNREAD_CHECK_EVERY_S, USEFUL_LEFT_S
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Failed, Grant, HeldLease
+from holdfast._core.lock.replies import BLOCK, Busy
 from holdfast._core.lock.spec import margin
 from holdfast._core.requests import NotSent
 from unit.local_queues import OF_THE_SERVER, House, woken
@@ -26,11 +26,11 @@ def house() -> House:
 
 def test_who_comes_first_asks_for_all(house: House) -> None:
     first = house.leader()
-    assert house.local_queue.is_asking()
+    assert asks_independently(house)
     house.in_line()
     house.in_line()
     house.taken(first)
-    assert not house.local_queue.is_asking()
+    assert not asks_independently(house)
 
 
 def test_who_has_it_keeps_it_though_its_loop_was_closed(house: House) -> None:
@@ -43,7 +43,7 @@ def test_what_somebody_was_about_to_be_given_is_not_his_yet(house: House) -> Non
     house.holder()
     this = house.in_line()
     this.turn = AskServer()  # an interrupt has hit whoever was giving it
-    assert house.local_queue.received(this) is None
+    assert isinstance(house.local_queue.received(this, house.node.now), Busy)
 
 
 def test_all_are_served_in_order_of_arrival_with_the_next_fence_each(house: House) -> None:
@@ -85,9 +85,12 @@ def test_a_lease_that_is_nearly_over_is_renewed_before_it_is_used(house: House, 
     heir = house.in_line(ttl=ttl)
     held_lease.deadline = house.node.now + left
     assert house.pass_on(holder, held_lease)
-    grant = house.local_queue.received(heir)
-    assert isinstance(grant, Grant)
-    assert (grant.fence, grant.held_lease, grant.deadline) == (fence, held_lease, house.node.now + left)
+    turn = house.local_queue.received(heir, house.node.now)
+    if fence:
+        assert isinstance(turn, Grant)
+        assert (turn.fence, turn.held_lease, turn.deadline) == (fence, held_lease, house.node.now + left)
+    else:
+        assert turn == Extend(held_lease, 0), "there are fences left"
 
 
 def test_what_was_renewed_counts_from_when_it_was_asked_for_and_is_never_less(house: House) -> None:
@@ -96,15 +99,15 @@ def test_what_was_renewed_counts_from_when_it_was_asked_for_and_is_never_less(ho
     house.pass_on(holder, held_lease)
     deadline = held_lease.deadline
     sent, house.node.now = house.node.now, house.node.now + 3
-    assert house.local_queue.note_more_fences(heir, held_lease, Held(70, 80), sent - 10).deadline == deadline, (
-        "the keeper has done more"
-    )
-    grant = house.local_queue.note_more_fences(heir, held_lease, Held(90, 99), sent + 1)
+    grant = house.extended(heir, held_lease, 70, 80, sent=sent - 10)
+    assert isinstance(grant, Grant)
+    assert grant.deadline == deadline, "the keeper has done more"
+    grant = house.extended(heir, held_lease, 90, 99, sent=sent + 1)
+    assert isinstance(grant, Grant)
     assert (grant.fence, grant.deadline) == (90, sent + 1 + 30 - margin(30))
     house.node.now += 40
-    assert house.local_queue.note_more_fences(heir, held_lease, Held(110, 119), sent).fence == 0, (
-        "read so late that it has to be asked again"
-    )
+    again = house.extended(heir, held_lease, 110, 119, sent=sent)
+    assert again == Extend(held_lease, 0), "read so late that it has to be asked again"
 
 
 def test_a_block_that_the_server_names_again_goes_on_where_it_was(house: House) -> None:
@@ -113,11 +116,12 @@ def test_a_block_that_the_server_names_again_goes_on_where_it_was(house: House) 
     heir = house.in_line()
     held_lease.deadline = house.node.now + USEFUL_LEFT_S / 2
     house.pass_on(holder, held_lease)
-    again = Held(OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1)
-    assert house.local_queue.note_more_fences(heir, held_lease, again, house.node.now).fence == OF_THE_SERVER + 1
-    assert house.local_queue.last == again.last
-    assert house.local_queue.note_more_fences(heir, held_lease, Held(2000, 2010), house.node.now).fence == 2000
-    assert house.local_queue.last == 2010
+    grant = house.extended(heir, held_lease, OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1)
+    assert isinstance(grant, Grant)
+    assert (grant.fence, house.local_queue.last) == (OF_THE_SERVER + 1, OF_THE_SERVER + BLOCK - 1)
+    grant = house.extended(heir, held_lease, 2000, 2010)
+    assert isinstance(grant, Grant)
+    assert (grant.fence, house.local_queue.last) == (2000, 2010)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +139,14 @@ def test_more_fences_are_wanted_when_there_are_none_as_many_as_were_used_unless_
     house: House, left: int, used: int, outside: bool, wanted: int
 ) -> None:
     """So that what is drawn and not used never runs ahead of the server's clock."""
-    house.holder()
+    holder, held_lease = house.holder()
+    heir = house.in_line()
+    house.local_queue.fence = house.local_queue.last - left
+    house.pass_on(holder, held_lease)
     house.local_queue.fence = house.local_queue.last - left
     house.local_queue.passes = used
     house.local_queue.asked = outside
-    assert house.local_queue.fences_wanted() == wanted
+    assert house.local_queue.received(heir, held_lease.deadline) == Extend(held_lease, wanted)
 
 
 def test_what_was_just_renewed_is_used_however_little_of_it_the_trip_has_left(house: House) -> None:
@@ -149,8 +156,9 @@ def test_what_was_just_renewed_is_used_however_little_of_it_the_trip_has_left(ho
     held_lease.deadline = house.node.now + 0.01
     house.pass_on(holder, held_lease)
     sent, house.node.now = house.node.now, house.node.now + 0.03
-    again = Held(OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1)
-    assert house.local_queue.note_more_fences(heir, held_lease, again, sent).fence == OF_THE_SERVER + 1
+    grant = house.extended(heir, held_lease, OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1, sent=sent)
+    assert isinstance(grant, Grant)
+    assert grant.fence == OF_THE_SERVER + 1
 
 
 # When a lease is passed on, and when it goes back to the server
@@ -257,7 +265,7 @@ def test_passed_on_or_given_back(house: House, rule: str) -> None:
     assert held_lease.over is not passed
     if not passed:
         house.local_queue.on_released(holder)
-    given = house.local_queue.received(heir)
+    given = house.local_queue.received(heir, house.node.now)
     assert isinstance(given, Grant if passed else AskServer)
 
 
@@ -281,10 +289,10 @@ def test_each_grant_may_be_passed_on_as_often_as_the_first(house: House) -> None
         for heir in [house.in_line(max_passes=2) for _ in range(3)]:
             passes.append(house.is_done(this, held_lease))
             this = heir
-            given = house.local_queue.received(this)
+            given = house.local_queue.received(this, house.node.now)
         assert passes == [True, True, False]
         assert isinstance(given, AskServer)
-        house.local_queue.withdraw(this)
+        house.local_queue.settle(this, None)
         assert house.idle
 
 
@@ -339,7 +347,7 @@ def lingering(house: House, linger: float = 5.0) -> Any:
 def test_kept_after_use_and_taken_again_without_a_trip(house: House) -> None:
     held_lease = lingering(house)
     assert house.node.looks == [(house.local_queue, house.node.now + 5)]
-    again = house.local_queue.enter(other := house.attempt(linger=5.0))
+    again = house.local_queue.enter(other := house.attempt(linger=5.0), house.node.now)
     assert isinstance(again, Grant)
     assert (again.held_lease, again.fence) == (held_lease, OF_THE_SERVER + 1)
     assert house.local_queue.on_time(house.node.now + 9) == inf, "it is in use: there is nothing to look at"
@@ -392,10 +400,10 @@ def test_who_has_waited_long_enough_is_told_even_if_its_own_timer_has_slept(hous
     assert house.local_queue.on_time(1004.5) == 1005.0
     assert house.local_queue.on_time(1005.0) == 1005.5
     assert (woken(first), woken(last), list(house.local_queue.queue)) == (0, 1, [first, patient])
-    assert house.local_queue.received(last) is None
+    assert isinstance(house.local_queue.received(last, house.node.now), Busy)
     assert house.local_queue.on_time(1007.0) == 1008.0
     assert list(house.local_queue.queue) == [patient]
-    house.local_queue.received(patient)
+    house.local_queue.received(patient, house.node.now)
     assert house.local_queue.on_time(1008.0) == inf
 
 
@@ -404,9 +412,18 @@ def test_what_was_passed_on_and_is_lost_is_given_back_all_the_same(house: House)
     first, held_lease = house.holder()
     this = house.in_line()
     house.pass_on(first, held_lease)
-    house.local_queue.received(this)
     house.lose(held_lease)
-    assert house.local_queue.drop_lease() == AskServer()
+    assert house.local_queue.received(this, house.node.now) == AskServer()
+    assert house.node.given_back == [held_lease]
+
+
+def test_what_is_lost_while_it_is_extended_is_given_back_and_asked_for_anew(house: House) -> None:
+    first, held_lease = house.holder()
+    this = house.in_line()
+    house.pass_on(first, held_lease)
+    assert house.local_queue.received(this, held_lease.deadline) == Extend(held_lease, 0)
+    assert house.local_queue.extended(this, held_lease, None) == AskServer()
+    assert held_lease.lost
     assert house.node.given_back == [held_lease]
 
 
@@ -436,9 +453,9 @@ def test_what_was_lost_while_it_lingered_is_asked_for_anew(house: House) -> None
 @pytest.mark.parametrize(("missing", "fence"), [(0.001, 0), (-0.001, OF_THE_SERVER + 1)])
 def test_what_was_nearly_over_while_it_lingered_is_renewed_first(house: House, missing: float, fence: int) -> None:
     house.node.now = lingering(house).deadline - USEFUL_LEFT_S + missing
-    again = house.local_queue.enter(house.attempt())
-    assert isinstance(again, Grant)
-    assert again.fence == fence
+    again = house.local_queue.enter(house.attempt(), house.node.now)
+    assert isinstance(again, Grant) if fence else isinstance(again, Extend)
+    assert house.local_queue.fence == fence or not fence
 
 
 @pytest.mark.parametrize("why", ["asked", "somebody waits", "not linger", "limit", "nobody outside would know"])
@@ -469,12 +486,22 @@ def test_it_is_passed_on_rather_than_kept(house: House) -> None:
 
 def asks(house: House) -> Attempt | None:
     """Somebody comes who does not wait. None: told from here that it is busy."""
-    this = house.attempt(until=house.node.now + 0.25)
-    assert house.local_queue.busy(this) is not None
-    if not house.local_queue.start_question(this, house.node.now):
-        return None
-    assert house.local_queue.enter(this) is None
-    return this
+    this = house.attempt()
+    busy = house.local_queue.enter(this, house.node.now, at_once=True)
+    assert this.until == house.node.now + (RECALL_WITHIN_S if busy is None else 0)
+    if busy is None:
+        return this
+    assert isinstance(busy, Busy)
+    return None
+
+
+def asks_independently(house: House) -> bool:
+    """Whether somebody who comes and does not wait asks the server besides the queue."""
+    this = house.attempt()
+    turn = house.local_queue.enter(this, house.node.now, at_once=True)
+    assert (turn == AskServer()) is (this.local_queue is None)
+    house.local_queue.settle(this, None)
+    return this.local_queue is None
 
 
 @pytest.mark.parametrize("servers", [1, 3, 5])
@@ -491,14 +518,14 @@ def test_who_does_not_wait_has_the_lease_questioned(house: House, servers: int) 
         house.local_queue.answered(held_lease.token, house.node.now, known=True)
     assert woken(first) == woken(second) == 1
     assert first.until == second.until == house.node.now, "they wait no more"
-    assert house.local_queue.received(first) is None
-    assert house.local_queue.received(second) is None
+    assert isinstance(house.local_queue.received(first, house.node.now), Busy)
+    assert isinstance(house.local_queue.received(second, house.node.now), Busy)
 
 
 @pytest.mark.parametrize(("wait", "at_once"), [(1.0, True), (1.001, False)])
 def test_who_waits_for_a_second_at_most_has_the_lease_questioned_at_once(house: House, wait: float, at_once: bool) -> None:
     house.holder()
-    house.local_queue._question_due(house.node.now, house.node.now + wait)
+    house.in_line(until=house.node.now + wait)
     assert len(house.node.questioned) == at_once
 
 
@@ -530,8 +557,8 @@ def test_lost_when_it_was_questioned(house: House, servers: int) -> None:
     house.local_queue.on_released(holder)
     for _ in range(servers):
         house.local_queue.answered(held_lease.token, house.node.now, known=False)
-    assert house.local_queue.received(first) == AskServer(), "the first asks the server"
-    assert house.local_queue.received(second) is None
+    assert house.local_queue.received(first, house.node.now) == AskServer(), "the first asks the server"
+    assert isinstance(house.local_queue.received(second, house.node.now), Busy)
     assert second.until == house.node.now
 
 
@@ -564,7 +591,7 @@ def test_what_is_given_back_is_not_questioned(house: House, servers: int) -> Non
     if servers:
         held_lease.end()
     assert asks(house) is None
-    assert house.local_queue.question is None
+    assert house.local_queue.check.question is None
 
 
 # Loss
@@ -575,7 +602,7 @@ def test_after_a_loss_the_next_one_asks_the_server_at_once(house: House) -> None
     those = [house.in_line(), house.in_line()]
     house.lose(held_lease)
     house.local_queue.on_released(holder)
-    assert house.local_queue.received(those[0]) == AskServer()
+    assert house.local_queue.received(those[0], house.node.now) == AskServer()
     second = house.taken(those[0])
     assert house.pass_on(holder, held_lease) is False, "who has lost it learns of that when it gives it back"
     house.local_queue.on_released(holder)
@@ -598,7 +625,7 @@ def test_a_lease_that_was_dropped_is_nobody_s(house: House) -> None:
     _, held_lease = house.holder()
     heir = house.in_line()
     house.local_queue.on_collected(held_lease)
-    assert house.local_queue.received(heir) == AskServer()
+    assert house.local_queue.received(heir, house.node.now) == AskServer()
     second = house.taken(heir)
     house.local_queue.on_collected(held_lease)
     assert house.local_queue.held_lease is second, "whatever became of an earlier one"
@@ -650,7 +677,7 @@ def test_a_late_release_does_not_take_the_lease_from_who_has_it_now(house: House
     house.pass_on(holder, held_lease)
     assert house.pass_on(holder, held_lease) is None
     house.local_queue.on_released(holder)
-    house.local_queue.withdraw(holder)
+    house.local_queue.settle(holder, None)
     assert house.local_queue.turn_of is heir
     assert woken(other) == 0
 
@@ -662,10 +689,10 @@ def test_a_server_that_is_away_is_told_to_those_who_would_wait_for_ever(house: H
     leader = house.leader()
     patient, first, second = house.in_line(), house.in_line(until=2000.0), house.in_line(until=1001.0)
     error = NotSent("away")
-    house.local_queue.failed(leader, error)
-    house.local_queue.withdraw(leader)
-    assert house.local_queue.received(patient) == Failed(error)
-    house.local_queue.withdraw(patient)
+    house.local_queue.settle(leader, error)
+    house.local_queue.settle(leader, None)
+    assert house.local_queue.received(patient, house.node.now) == Failed(error)
+    house.local_queue.settle(patient, None)
     assert woken(second) == 0
     assert [this for this, _ in house.served(first, second)] == [first, second]
     assert house.idle
@@ -675,8 +702,8 @@ def test_a_failure_of_who_leads_no_more_is_his_own(house: House) -> None:
     leader = house.leader()
     patient = house.in_line()
     house.local_queue.on_released(leader)
-    house.local_queue.failed(leader, NotSent("away"))
-    assert house.local_queue.received(patient) == AskServer()
+    house.local_queue.settle(leader, NotSent("away"))
+    assert house.local_queue.received(patient, house.node.now) == AskServer()
 
 
 def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> None:
@@ -684,7 +711,7 @@ def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> 
     those = [house.in_line(), house.in_line(until=2000.0)]
     error = NotSent("closed")
     house.local_queue.close(error)
-    assert [house.local_queue.received(this) for this in those] == [Failed(error)] * 2
+    assert [house.local_queue.received(this, house.node.now) for this in those] == [Failed(error)] * 2
     assert not house.local_queue.queue
 
 
@@ -692,18 +719,20 @@ def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> 
 
 
 def test_told_at_once_who_holds_it_here(house: House) -> None:
-    holder, _ = house.holder()
+    house.holder()
+    assert asks(house) is not None
     this = house.attempt()
-    busy = house.local_queue.busy(this)
-    assert busy is not None
+    house.local_queue.check.question = None  # the answer has come
+    busy = house.local_queue.enter(this, house.node.now, at_once=True)
+    assert isinstance(busy, Busy)
     assert (busy.remaining, busy.process, busy.lingers) == (30.0, "aaaaaaaaaaaa", False)
-    assert house.local_queue.busy(holder) is None, "its own lease is nobody else's"
 
 
 @pytest.mark.parametrize(
-    ("state", "leads"), [("nobody", False), ("leader", True), ("keeper", False), ("lingers", False), ("lost", False)]
+    ("state", "turn"),
+    [("nobody", AskServer), ("leader", AskServer), ("keeper", type(None)), ("lingers", Grant), ("lost", AskServer)],
 )
-def test_not_told_but_to_be_asked_for(house: House, state: str, leads: bool) -> None:
+def test_not_told_but_to_be_asked_for(house: House, state: str, turn: type) -> None:
     if state == "leader":
         house.leader()
     elif state != "nobody":
@@ -712,5 +741,6 @@ def test_not_told_but_to_be_asked_for(house: House, state: str, leads: bool) -> 
             house.local_queue.on_asked()
         elif state == "lost":
             house.lose(held_lease)
-    assert house.local_queue.busy(house.attempt()) is None
-    assert house.local_queue.is_asking() is leads
+    this = house.attempt()
+    assert type(house.local_queue.enter(this, house.node.now, at_once=True)) is turn
+    assert (this.local_queue is None) is (state == "leader"), "besides the queue"

@@ -13,6 +13,7 @@ import pytest
 from faults.test_interrupts import leaves_a_handler
 from holdfast._core.lock import local_queue, server_queue
 from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease
+from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import NotSent
 from unit.local_queues import House, Slot, woken
 
@@ -47,7 +48,7 @@ class Scene:
     def behind_a_leader(self) -> None:
         self.first = self.house.leader()
         self.line()
-        self.local_queue.withdraw(self.him)
+        self.local_queue.settle(self.him, None)
         self.house.is_done(self.first, self.house.taken(self.first))
 
     def behind_the_keeper(self) -> None:
@@ -68,13 +69,13 @@ class Scene:
 
     def with_a_pass(self) -> None:
         self.given_a_pass()
-        assert isinstance(self.local_queue.received(self.him), Grant)
+        assert isinstance(self.local_queue.received(self.him, self.house.node.now), Grant)
 
     def with_a_pass_that_is_lost(self) -> None:
-        self.with_a_pass()
+        self.given_a_pass()
         assert self.local_queue.held_lease is not None
         self.house.lose(self.local_queue.held_lease)
-        self.local_queue.drop_lease()
+        assert self.local_queue.received(self.him, self.house.node.now) == AskServer()
 
     def given_the_lead(self) -> None:
         self.first = self.house.leader()
@@ -83,7 +84,7 @@ class Scene:
 
     def leading(self) -> None:
         self.given_the_lead()
-        assert self.local_queue.received(self.him) == AskServer()
+        assert self.local_queue.received(self.him, self.house.node.now) == AskServer()
 
     def holding(self) -> None:
         self.leading()
@@ -100,7 +101,7 @@ class Scene:
         self.line()
         for this in self.others:
             this.until = 2000.0
-        self.local_queue.failed(self.first, NotSent("away"))
+        self.local_queue.settle(self.first, NotSent("away"))
 
 
 STATES = [
@@ -127,7 +128,7 @@ def test_who_leaves_leaves_no_trace(state: Callable[[Scene], None], others: int,
     scene = Scene(others)
     state(scene)
     for _ in range(times):
-        scene.local_queue.withdraw(scene.him)
+        scene.local_queue.settle(scene.him, None)
     expected = [*scene.before, *scene.others]
     assert [this for this, _ in scene.house.served(*expected)] == expected
     assert scene.house.idle
@@ -137,7 +138,7 @@ def test_what_is_left_without_an_heir_is_given_back(house: House) -> None:
     holder, held_lease = house.holder()
     heir = house.in_line()
     house.pass_on(holder, held_lease)
-    house.local_queue.withdraw(heir)
+    house.local_queue.settle(heir, None)
     assert house.node.given_back == [held_lease]
     late = house.in_line()
     assert [this for this, _ in house.served(late)] == [late], "who comes meanwhile waits for that"
@@ -146,7 +147,7 @@ def test_what_is_left_without_an_heir_is_given_back(house: House) -> None:
 def test_who_times_out_in_line_stands_there_no_more(house: House) -> None:
     holder, held_lease = house.holder()
     him, other = house.in_line(until=1001.0), house.in_line()
-    assert house.local_queue.received(him) is None
+    assert isinstance(house.local_queue.received(him, house.node.now), Busy)
     house.is_done(holder, held_lease)
     assert woken(him) == 0
     assert [this for this, _ in house.served(other)] == [other]
@@ -163,7 +164,7 @@ def test_who_was_given_it_just_as_he_timed_out_has_it(house: House, given: str) 
         him = house.in_line(until=1001.0)
         house.local_queue.on_released(leader)
     house.node.now += 2
-    assert house.local_queue.received(him) is not None
+    assert not isinstance(house.local_queue.received(him, house.node.now), Busy)
     assert house.local_queue.turn_of is him
 
 
@@ -175,7 +176,7 @@ def test_the_place_is_inherited_in_order(house: House) -> None:
     place = house.place_of(leader)
     first, second = house.in_line(), house.in_line()
     assert house.local_queue.pass_place_on(leader, place)
-    assert house.local_queue.received(first) == AskServer(place)
+    assert house.local_queue.received(first, house.node.now) == AskServer(place)
     assert (place.attempt, first.token, first.may_be_on_server) == (first, "aaaaaaaaaaaa.9", True)
     assert (leader.token, leader.may_be_on_server) == ("", False), "there is nothing left that he might give up"
     assert house.local_queue.pass_place_on(first, place)
@@ -199,7 +200,7 @@ def test_a_place_that_is_no_more_is_not_inherited(house: House) -> None:
     house.node.waiting.unregister_waiter(place)
     assert not house.local_queue.pass_place_on(leader, place)
     house.local_queue.on_released(leader)
-    assert house.local_queue.received(heir) == AskServer()
+    assert house.local_queue.received(heir, house.node.now) == AskServer()
 
 
 def test_who_leads_no_more_has_no_place_to_leave(house: House) -> None:
@@ -235,7 +236,7 @@ def the_lead(house: House, come: Callable[[], None]) -> None:
 def the_lead_after_a_failure(house: House, come: Callable[[], None]) -> None:
     leader = house.leader()
     come()
-    house.local_queue.failed(leader, NotSent("away"))
+    house.local_queue.settle(leader, NotSent("away"))
 
 
 def the_lead_by_the_keeper(house: House, come: Callable[[], None]) -> None:
@@ -311,10 +312,11 @@ def test_what_a_closed_loop_has_asked_for_is_given_back_before_the_next_one_asks
 
 def test_who_does_not_wait_asks_no_more_beside_a_closed_loop(house: House) -> None:
     asking = house.leader()
-    assert house.local_queue.is_asking()
     assert isinstance(asking.slot, Slot)
-    asking.slot.closed = True
-    assert not house.local_queue.is_asking()
+    for asking.slot.closed in (False, True):
+        this = house.attempt()
+        turn = house.local_queue.enter(this, house.node.now, at_once=True)
+        assert (turn == AskServer()) is (this.local_queue is None) is not asking.slot.closed
 
 
 # Interrupts
@@ -395,15 +397,15 @@ def gives_back(scene: Scene) -> None:
 
 
 def fails(scene: Scene) -> None:
-    scene.local_queue.failed(scene.him, NotSent("away"))
+    scene.local_queue.settle(scene.him, NotSent("away"))
 
 
 def receives(scene: Scene) -> None:
-    scene.local_queue.received(scene.him)
+    scene.local_queue.received(scene.him, scene.house.node.now)
 
 
 def withdraws(scene: Scene) -> None:
-    scene.local_queue.withdraw(scene.him)
+    scene.local_queue.settle(scene.him, None)
 
 
 def is_told_that_it_is_lost(scene: Scene) -> None:
@@ -431,10 +433,10 @@ def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Calla
     for scene_, where, held_lease in interrupted_at_every_line(scene(state, others), action):
         if held_lease is not None and held_lease.over:
             scene_.house.ended(held_lease)
-        scene_.local_queue.withdraw(scene_.him)
+        scene_.local_queue.settle(scene_.him, None)
         told = [this for this in scene_.others if isinstance(this.turn, Failed)]
         assert all(woken(this) for this in told), where
-        assert [type(scene_.local_queue.received(this)) for this in told] == [Failed] * len(told), where
+        assert [type(scene_.local_queue.received(this, scene_.house.node.now)) for this in told] == [Failed] * len(told), where
         expected = [this for this in [*scene_.before, *scene_.others] if this not in told]
         if scene_.local_queue.held_lease is not None and scene_.local_queue.turn_of is None:
             assert scene_.house.node.looks, f"{where}: it lingers for ever"
@@ -446,7 +448,7 @@ def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Calla
 
 
 def comes(scene: Scene) -> None:
-    scene.local_queue.enter(scene.him)
+    scene.local_queue.enter(scene.him, scene.house.node.now)
 
 
 @pytest.mark.parametrize("lingering", [False, True])
@@ -461,7 +463,7 @@ def test_interrupted_at_every_line_of_coming(kind: dict[str, Any], lingering: bo
         return scene
 
     for scene_, where, _ in interrupted_at_every_line(prepare, comes):
-        scene_.local_queue.withdraw(scene_.him)
+        scene_.local_queue.settle(scene_.him, None)
         scene_.local_queue.on_asked()
         scene_.house.served()
         assert scene_.house.idle, where
@@ -480,6 +482,6 @@ def test_an_heir_who_cannot_be_woken_does_not_take_the_lease_with_him(house: Hou
     with pytest.raises(KeyboardInterrupt):
         house.pass_on(holder, held_lease)
     slot.put = put  # type: ignore[union-attr, method-assign]
-    house.local_queue.withdraw(holder)
+    house.local_queue.settle(holder, None)
     assert [this for this, _ in house.served(heir, other)] == [heir, other]
     assert house.idle

@@ -395,7 +395,7 @@ class LeaseCore(UserLease, Owner):
             return
         self.count_time(self.process.clock())
         if attempt.local_queue is not None:
-            attempt.local_queue.withdraw(attempt)
+            attempt.local_queue.settle(attempt, None)
         if attempt.local_queue is None or held_lease.lost:  # A late renewal may have prolonged a lost lease on the server.
             held_lease.end()
         if held_lease.over:

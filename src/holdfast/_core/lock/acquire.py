@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.local_queue import RECALL_WITHIN_S, LocalQueue
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, Turn, Waiter
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Failed, Grant, HeldLease, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import BLOCK, GRACE_S, NO_ANSWER, Busy, Held, Reply, Revoked
@@ -46,13 +46,6 @@ from holdfast._core.requests import (
     WireError,
 )
 from holdfast._core.retry import retry_idempotent
-
-RECALL_WITHIN_S = 0.25
-"""Maximum seconds that an attempt with ``wait=0`` still waits for a lock that may become free at once.
-
-The lock may linger, which means that its last holder has released it, and keeps it for quick reuse. The attempt asks that
-holder to hand the lock over. Or this process may be about to release the lock, or to find its lease lost.
-"""
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
 """The result of a wait if the attempt has lost its position in the server's queue. It then starts over under a new token."""
@@ -96,34 +89,26 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> G
         now = await Now()
         if not attempt.entered:
             attempt.until = None if wait is None else now + wait
-        turn = None if attempt.entered else _enter(attempt, wait == 0, now)
+        if attempt.local_queue is None:
+            return await _ask_server(attempt, AskServer(), wait == 0, now, strategy)
+        local_queue = local_queue_of(attempt)
+        turn = None if attempt.entered else local_queue.enter(attempt, now, at_once=wait == 0)
         if turn is None:
-            turn, now = await _wait_for_turn(attempt, wait != 0, now)
-        while isinstance(turn, Grant):
-            held_lease = turn.held_lease
-            assert held_lease is not None
-            if held_lease.lost:
-                turn = local_queue_of(attempt).drop_lease()
-            elif turn.fence and now < held_lease.deadline:
-                return turn
-            else:  # no fence is left; or waking up took so long that the lease is over, and the keeper has not noticed yet
-                turn = await _ask_for_more(attempt, held_lease, strategy)
+            if wait != 0:
+                attempt.waits()
+            while attempt.turn is None and (attempt.until is None or now < attempt.until):
+                await WaitLocally(attempt)
+                now = await Now()
+            turn = local_queue.received(attempt, now)
+        while isinstance(turn, Extend):
+            answer = await strategy.again(attempt, turn.held_lease, turn.fences)
+            turn = local_queue.extended(attempt, turn.held_lease, answer)
         if isinstance(turn, Failed):
             raise turn.error
         return await _ask_server(attempt, turn, wait == 0, now, strategy) if isinstance(turn, AskServer) else turn
     except BaseException:
         await abandon(attempt, strategy)
         raise
-
-
-async def _wait_for_turn(attempt: Attempt, waits: bool, now: float) -> tuple[Turn | Busy, float]:
-    """Wait in the local queue until the attempt gets a turn, or its time is up. Return the result of `_look`, and the time."""
-    if waits:
-        attempt.waits()
-    while attempt.turn is None and (attempt.until is None or now < attempt.until):
-        await WaitLocally(attempt)
-        now = await Now()
-    return _look(attempt), now
 
 
 async def abandon(attempt: Attempt, strategy: Strategy) -> None:
@@ -137,13 +122,12 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
     local_queue = local_queue_of(attempt)
     try:
         place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
-        # Offer the place to the next waiter of this process. If there is none, give it up, so that no later waiter inherits it.
-        if place is not None and place.attempt is attempt and not local_queue.pass_place_on(attempt, place):
-            await UnregisterWaiter(place)
+        if place is not None:  # offered to the next waiter, and otherwise given up, so that no later waiter inherits it
+            await _leave(attempt, place)
         if not local_queue.has_lease(attempt):
             await strategy.give_up(attempt)
     finally:
-        local_queue.withdraw(attempt)  # even if nothing can be awaited any more: the next waiter depends on it
+        local_queue.settle(attempt, None)  # even if nothing can be awaited any more: the next waiter depends on it
 
 
 def register_lease(attempt: Attempt, grant: Grant) -> Grant:
@@ -163,7 +147,7 @@ def register_lease(attempt: Attempt, grant: Grant) -> Grant:
         hurry = not grant.in_claim_window or held_lease.good_until < held_lease.deadline
         outdated = node.register(held_lease, grant.taken, hurry=hurry)
         if attempt.local_queue is not None:
-            local_queue_of(attempt).note_grant(attempt, grant)
+            local_queue_of(attempt).settle(attempt, grant)
     for lost in outdated:
         node.keeper.safely(node.keeper.report, lost)
     return grant
@@ -185,59 +169,6 @@ def local_queue_of(attempt: Attempt) -> LocalQueue:
     return local_queue
 
 
-def _enter(attempt: Attempt, at_once: bool, now: float) -> Turn | Busy | None:
-    if attempt.local_queue is None:
-        return AskServer()
-    local_queue = local_queue_of(attempt)
-    if local_queue.in_change():
-        # A signal handler has interrupted this thread in the middle of a change of the queue: the attempt bypasses it.
-        attempt.local_queue, attempt.hasty = None, at_once
-        return AskServer()
-    if not at_once:
-        return local_queue.enter(attempt)
-    attempt.until = now + RECALL_WITHIN_S  # the keeper may be about to release the lock, or to find the lease lost
-    busy = local_queue.busy(attempt)
-    if busy is not None and not local_queue.start_question(attempt, now):
-        attempt.until = now
-        return busy
-    if busy is None and local_queue.is_asking():
-        attempt.local_queue, attempt.until = None, now  # another attempt is asking, and may wait for long: ask independently
-        return AskServer()
-    return local_queue.enter(attempt)
-
-
-def _look(attempt: Attempt) -> Turn | Busy:
-    """Return the result that an attempt got in the queue of its process: a grant, an error, or permission to ask the server.
-
-    Return Busy if the attempt's time is up. Raises the error of the attempt that asks the server, if the server does not
-    reply.
-    """
-    local_queue = local_queue_of(attempt)
-    attempt.waited = True
-    with local_queue.mutex:
-        leader = local_queue.node.waiting.get(local_queue.turn_of.token) if isinstance(local_queue.turn_of, Attempt) else None
-        turn = local_queue.received(attempt) or local_queue.busy(attempt)
-    if turn is not None:
-        return turn
-    trouble = local_queue.trouble if leader is None else leader.down
-    if trouble is not None:
-        raise trouble  # the attempt that asks the server for this process gets no reply
-    return local_queue.last_reply if leader is None else leader.busy
-
-
-async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strategy) -> Turn:
-    """Ask the server to extend a held lease and to reserve further fences, so that it can be handed on to this attempt.
-
-    This is necessary if no reserved fence is left, or the lease is valid for too short a time.
-    """
-    local_queue = local_queue_of(attempt)
-    answer = await strategy.again(attempt, held_lease, local_queue.fences_wanted())
-    if answer is not None and not held_lease.lost:
-        return local_queue.note_more_fences(attempt, held_lease, answer.value, answer.sent)
-    held_lease.lose("its key is gone or somebody else's")
-    return local_queue.drop_lease()
-
-
 async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
     """Ask the server for the lock. Meanwhile the other attempts of this process wait in its local queue.
 
@@ -248,21 +179,19 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
         result = await acknowledged(await strategy.take(attempt, at_once, now, None))
         return register_lease(attempt, result) if isinstance(result, Grant) else result
     local_queue, place = local_queue_of(attempt), turn.place
-    # Join at once only if the inbox is subscribed: otherwise, if the server is down, the attempt would wait and not fail.
-    if place is None and local_queue.crowded and local_queue.reachable and not (at_once or attempt.maybe_in_flight):
+    if turn.crowded is not None and not (at_once or attempt.maybe_in_flight):
         attempt.token = attempt.spec.token(await NewToken())
         # Others waited at the last grant, so asking first whether the lock is free would most likely waste a round trip.
-        place = Waiter(attempt, local_queue.last_reply)
+        place = Waiter(attempt, turn.crowded)
     try:
         result = await strategy.take(attempt, at_once, now, place)
     except (WireError, TooFew) as error:
-        local_queue.failed(attempt, error)
+        local_queue.settle(attempt, error)
         raise
     result = await acknowledged(result)
     if isinstance(result, Grant):
         return register_lease(attempt, result)
-    local_queue.last_reply, local_queue.trouble = result, None
-    local_queue.on_released(attempt)
+    local_queue.settle(attempt, result)
     return result
 
 
@@ -379,8 +308,9 @@ async def _introduce(attempt: Attempt) -> None:
 
 
 async def _leave(attempt: Attempt, place: Waiter) -> None:
-    """Leave the queue of the server, unless another attempt of this process has inherited the position."""
-    if place.attempt is attempt:
+    """Leave the queue of the server, unless the next waiter of this process inherits the position."""
+    inherited = attempt.local_queue is not None and local_queue_of(attempt).pass_place_on(attempt, place)
+    if not inherited and place.attempt is attempt:
         await UnregisterWaiter(place)
 
 
@@ -401,8 +331,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             await _introduce(attempt)
             outcome = await Wait(waiter, answer, until)
     finally:
-        if attempt.local_queue is None or not local_queue_of(attempt).pass_place_on(attempt, waiter):
-            await _leave(attempt, waiter)
+        await _leave(attempt, waiter)
     match outcome:
         case Granted(fence, deadline, claim):
             now = await Now()

@@ -9,9 +9,8 @@ attempts that must be woken to `untold`, and `wake_changed` wakes them after the
 `wake_changed`, the next call wakes the rest. A signal handler or finaliser may interrupt a change, in the same thread. The
 changes made by the handler or finaliser are then postponed until the interrupted change is complete.
 
-The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
-is renewed early, at most once a second, while an attempt waits, or if an attempt without a wait finds the lock held. If the
-lease is lost, its owner is notified first. Then the next waiter asks the server for the lock.
+While an attempt waits, the lease is checked once a second (`_core.lock.lease_check`). If the lease is lost, its owner is
+notified first. Then the next waiter asks the server for the lock.
 
 Waiters of other processes must not starve. If this process knows of such a waiter, it hands the lock on at most ``max_passes``
 times after the server's grant, and for at most ``max_pass_time`` seconds after it. Then it releases the lock on the server.
@@ -26,13 +25,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast._core.lock.lease_check import LeaseCheck
 from holdfast._core.lock.owner import nobody
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, Turn
-from holdfast._core.lock.renewal import QUESTION_EVERY_S
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Failed, Grant, Turn
 from holdfast._core.lock.replies import BLOCK, NO_ANSWER, Busy, Held
 from holdfast._core.lock.spec import Spec, margin
-from holdfast._core.requests import Outcome, TimedOut, WireError
-from holdfast._core.struct import Struct
+from holdfast._core.requests import Answer, Outcome, TimedOut, WireError
 
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import QueuePort
@@ -57,6 +55,13 @@ UNREAD_CHECK_EVERY_S = 0.0002
 The keeper (background thread) reads messages too, but up to 5 ms late in a busy process.
 """
 
+RECALL_WITHIN_S = 0.25
+"""Maximum seconds that an attempt with ``wait=0`` still waits for a lock that may become free at once.
+
+The lock may linger, which means that its last holder has released it, and keeps it for quick reuse. The attempt asks that
+holder to hand the lock over. Or this process may be about to release the lock, or to find its lease lost.
+"""
+
 MORE_FENCES = 1000
 """Maximum number of fences to request in one renewal if no reserved fence is left and no other process waits.
 
@@ -72,34 +77,13 @@ class _KeeperTurn:
 KEEPER_TURN = _KeeperTurn()
 
 
-class Question(Struct):
-    """A renewal of a lease that is sent before it is due, to check whether the lease still exists on the server."""
-
-    __slots__ = __match_args__ = ("token", "at", "unanswered", "enough", "callers")
-
-    token: str
-    at: float
-    unanswered: int
-    enough: int
-
-    def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
-        self.token = token
-        self.at = at
-        """Monotonic time, in seconds, at which this renewal was requested. Replies to earlier renewals are ignored."""
-        self.unanswered = unanswered
-        """Number of servers that have not replied to this renewal yet."""
-        self.enough = enough
-        """Number of servers that still have to confirm this renewal. Then the lease is known to exist."""
-        self.callers: list[Attempt] = []
-        """Attempts that do not wait for the lock, but only for the reply to this renewal."""
-
-
 class LocalQueue:
     """The attempt of this process that holds a lock, and the queue of its attempts that wait for the lock. Thread-safe."""
 
     __slots__ = (
         "__weakref__",
         "asked",
+        "check",
         "clock",
         "crowded",
         "fence",
@@ -115,9 +99,6 @@ class LocalQueue:
         "passes",
         "passing",
         "prefix",
-        "question",
-        "question_at",
-        "questioned_at",
         "queue",
         "taken",
         "trouble",
@@ -134,9 +115,7 @@ class LocalQueue:
     last: int
     taken: float
     crowded: bool
-    question_at: float
     late_at: float
-    questioned_at: float
     next_look: float
     linger_until: float
     fence: int
@@ -186,13 +165,7 @@ class LocalQueue:
         self.late_at = float("inf")
         """Monotonic time, in seconds, before which no waiter times out; infinity: no waiter has a timeout."""
         self.linger_until = self.next_look = 0.0
-        self.question: Question | None = None
-        """The early renewal (check of the lease) that a waiter has caused, until its reply arrives; None: there is none."""
-        self.questioned_at = float("-inf")
-        """Monotonic time, in seconds, at which a waiter last caused an early renewal (check of the lease); -infinity: never.
-        """
-        self.question_at = float("inf")
-        """Monotonic time, in seconds, of the next early renewal (check of the lease) for the first waiter; infinity: never."""
+        self.check = LeaseCheck(node)
         self.last_reply = NO_ANSWER
         """The latest reply with which the server reported another holder of the lock; `NO_ANSWER` before such a reply."""
         self.trouble: Exception | None = None
@@ -204,7 +177,77 @@ class LocalQueue:
         wait."""
         return self.node.reachable(self.prefix)
 
-    # Entering the queue
+    # Asked by an attempt: what does it do next?
+
+    def enter(self, attempt: Attempt, now: float, *, at_once: bool = False) -> Turn | Busy | None:
+        """Return what an attempt does next that wants the lock from monotonic time ``now`` on.
+
+        Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued:
+        it waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and then calls `received`.
+        ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because the attempt
+        may have to wait for a moment all the same.
+        """
+        if self.in_change():
+            # A signal handler has interrupted this thread in the middle of a change of the queue: the attempt bypasses it.
+            attempt.local_queue, attempt.hasty = None, at_once
+            return AskServer()
+        if at_once:
+            attempt.until = now + RECALL_WITHIN_S  # the keeper may be about to release the lock, or to find the lease lost
+            busy = self._busy(attempt)
+            if busy is not None and not self._await_check(attempt, now):
+                attempt.until = now
+                return busy
+            if busy is None and self._is_asking():
+                attempt.local_queue, attempt.until = None, now  # another attempt is asking, and may wait for long: ask, too
+                return AskServer()
+        with self.mutex:
+            entered = self._enter(attempt)
+            turn = None if entered is None else self._checked(entered, now)
+        self.wake_changed()
+        return turn
+
+    def park(self, attempt: Attempt) -> bool:
+        """Queue an attempt that waits, if another attempt of this process has the turn. Return False if none has it."""
+        with self.mutex:
+            if not isinstance(self.turn_of, Attempt):
+                return False
+            attempt.entered = True
+            self._enter(attempt)
+        self.wake_changed()
+        return True
+
+    def received(self, attempt: Attempt, now: float) -> Turn | Busy:
+        """Return what a queued attempt does after its wait, at monotonic time ``now``.
+
+        If it got no turn, because its time is up, it has left the queue. Then return Busy with the last reply of the server to
+        this process, or Failed if the server does not reply.
+        """
+        attempt.waited = True
+        with self.mutex:
+            turn_of = self.turn_of
+            leader = self.node.waiting.get(turn_of.token) if isinstance(turn_of, Attempt) else None
+            turn = self._received(attempt) or self._busy(attempt)
+            if turn is not None:
+                return self._checked(turn, now)
+            trouble = self.trouble if leader is None else leader.down
+            if trouble is not None:
+                return Failed(trouble)  # the attempt that asks the server for this process gets no reply
+            return self.last_reply if leader is None else leader.busy
+
+    def accept(self, attempt: Attempt, grant: Grant, now: float) -> bool:
+        """Accept the grant of a queued attempt, which got it in `Attempt.turn`, if it is valid at monotonic time ``now``.
+
+        Return False, with nothing changed, if it is not valid. The attempt then calls `received`.
+        """
+        held_lease = grant.held_lease
+        assert held_lease is not None
+        with self.mutex:
+            first = self.queue[0] if self.queue else None
+            if self.turn_of is not attempt or first is attempt or held_lease.lost or now >= held_lease.deadline:
+                return False
+            attempt.turn = None
+        attempt.waited = True
+        return True
 
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
@@ -228,32 +271,16 @@ class LocalQueue:
             self.turn_of = attempt
             return grant
 
-    def enter(self, attempt: Attempt) -> Turn | None:
-        """Give the turn to an attempt, or append the attempt to this queue.
+    @property
+    def is_free(self) -> bool:
+        """Return True if no attempt of this process holds the lock or asks for it, and no lease lingers."""
+        return self.turn_of is None and self.held_lease is None
 
-        Return a Grant if the attempt gets a lease that lingers. Return AskServer if it has to ask the server for the lock.
-        Return None if the attempt is queued. It is woken when it gets the turn.
-        """
-        with self.mutex:
-            turn = self._enter(attempt)
-        self.wake_changed()
-        return turn
+    def lead(self, attempt: Attempt) -> None:
+        """Let an attempt ask the server for the lock. The queue must be free (`is_free`). The caller holds the mutex."""
+        self.turn_of, self.asked = attempt, False
 
-    def received(self, attempt: Attempt) -> Turn | None:
-        """Return the result that a woken attempt got from this queue: a grant, an error, or the permission to ask the server.
-
-        Return None if the attempt got no result, for example because its time is up. The attempt has then left the queue.
-        """
-        with self.mutex:
-            turn = attempt.turn
-            if turn is None or isinstance(turn, Failed) or (self.queue and self.queue[0] is attempt):
-                self._step_out(attempt)
-            if not isinstance(turn, AskServer):  # after an interrupt, an inherited place must still be in `turn`
-                attempt.turn = None
-            # If an interrupt stopped the caller that gives the turn, the turn counts only once `turn_of` names the attempt.
-            return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
-
-    def busy(self, attempt: Attempt) -> Busy | None:
+    def _busy(self, attempt: Attempt) -> Busy | None:
         """Return Busy if another attempt of this process holds the lock. Return None if the server has to be asked.
 
         Attempts that do not wait call this method.
@@ -267,25 +294,6 @@ class LocalQueue:
             left = max(0.0, held_lease.latest - now) if held_lease.over else held_lease.remaining(now)
             return Busy(left, self.last, held_lease.token.partition(".")[0], False)
 
-    def start_question(self, attempt: Attempt, now: float) -> bool:
-        """Renew the held lease early, so that an attempt that does not wait learns whether the lease still exists on the
-        server.
-
-        Return True if the attempt has to wait for a reply. The reply ends the wait, because it sets `Attempt.until` to the
-        present time. Return False if no renewal was started, because the last early renewal is less than a second old, or
-        because there is no lease to renew.
-        """
-        with self.mutex:
-            question = self.question
-            if question is not None and self.held_lease is not None and question.token == self.held_lease.token:
-                question.callers.append(attempt)
-                return True
-            if now < self.questioned_at + QUESTION_EVERY_S or not self._put_question(now):
-                return False
-            assert self.question is not None
-            self.question.callers.append(attempt)
-            return True
-
     def answered(self, token: str, made: float, *, known: bool) -> None:
         """Note the result of a renewal that was requested at monotonic time ``made``.
 
@@ -293,20 +301,17 @@ class LocalQueue:
         lost, the caller must have notified the owner of the lease before this call.
         """
         with self.mutex:
-            question = self.question
-            if question is None or question.token != token or made < question.at:
-                return
-            question.unanswered -= 1
-            question.enough -= known
-            if question.unanswered and question.enough > 0:
-                return
-            self.question, now = None, self.clock()
-            for caller in question.callers:
+            for caller in self.check.answered(token, made, known=known):
+                now = self.clock()
                 caller.until = now if caller.until is None else min(now, caller.until)
                 self.untold.append((caller, None))
         self.wake_changed()
 
-    def is_asking(self) -> bool:
+    def _await_check(self, attempt: Attempt, now: float) -> bool:
+        with self.mutex:
+            return self.check.join(attempt, self._in_use(), now)
+
+    def _is_asking(self) -> bool:
         """Return True if an attempt of this process is asking the server for the lock, and the attempt's event loop is not
         closed."""
         who = self.turn_of
@@ -317,41 +322,44 @@ class LocalQueue:
         """Return True if ``attempt`` holds the lock: this process has the lease, and ``attempt`` has the turn."""
         return self.turn_of is attempt and self.held_lease is not None
 
-    def fences_wanted(self) -> int:
-        """Return the number of fences to reserve with the next renewal; 0 while a reserved fence is unused."""
-        if self.fence < self.last:
-            return 0
-        return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, self.passes))
+    # Told by an attempt: what came of its turn
 
-    def note_more_fences(self, attempt: Attempt, held_lease: HeldLease, held: Held, sent: float) -> Grant:
-        """Note a renewal that extended the lease and may have reserved fences.
+    def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
+        """Note how the request of an attempt has ended that asked the server for the lock.
 
-        Return the attempt's grant with the next fence.
+        Grant: the attempt holds the lock. The caller holds the mutex, in which it has also registered the lease. Busy: the
+        attempt was refused, and the next waiter asks. Exception: it failed. Waiters without a timeout fail with the same error;
+        waiters with a timeout ask the server themselves, one after the other. None: the attempt gives up, at any moment, even
+        if it waits in this queue or has just got the lock. The next waiter then gets the lock, or asks the server for it. The
+        caller has removed everything that the attempt left on the server.
+        """
+        if isinstance(outcome, Grant):
+            self._note_grant(attempt, outcome)
+        elif outcome is None:
+            self._withdraw(attempt)
+        elif isinstance(outcome, Busy):
+            self.last_reply, self.trouble = outcome, None
+            self.on_released(attempt)
+        else:
+            self._failed(attempt, outcome)
 
-        ``held``: the server's reply. ``sent``: monotonic time, in seconds, at which the request was sent.
+    def extended(self, attempt: Attempt, held_lease: HeldLease, answer: Answer[Held] | None) -> Turn | Busy:
+        """Note the outcome of an Extend, and return the next turn of the attempt: usually a Grant with the next fence.
+
+        ``answer``: the server's reply; None: the lease is lost.
         """
         with self.mutex:
-            held_lease.deadline = max(held_lease.deadline, sent + held_lease.ttl - margin(held_lease.ttl))
+            if answer is None or held_lease.lost:
+                held_lease.lose("its key is gone or somebody else's")
+                return self._checked(self._may_ask(), self.clock())
+            held, lasts = answer.value, held_lease.ttl - margin(held_lease.ttl)
+            held_lease.deadline = max(held_lease.deadline, answer.sent + lasts)
             if held.last != self.last:
                 self.fence, self.last = held.fence - 1, held.last
-            return self._grant(attempt, held_lease, self.clock(), renewed=True)
+            now = self.clock()
+            return self._checked(self._grant(attempt, held_lease, now, renewed=True), now)
 
-    def drop_lease(self) -> AskServer:
-        """Drop the lease that this process believed to hold, because it is lost. Return the permission to ask the server.
-
-        The keeper (background thread) also releases the lease on the server, where a late renewal may have extended it.
-        """
-        with self.mutex:
-            if self.held_lease is not None:
-                self.node.give_back(None, self.held_lease)
-            self.held_lease, self.asked = None, False
-            return AskServer()
-
-    def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note the lease that the server has granted to the attempt that asked for it. The caller holds the mutex.
-
-        Do nothing if the attempt does not have the turn any more.
-        """
+    def _note_grant(self, attempt: Attempt, grant: Grant) -> None:
         if self.turn_of is attempt:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
             # Waiters behind this attempt in the server's queue have notified only an earlier holder, and must not be starved.
@@ -421,14 +429,9 @@ class LocalQueue:
                 self._ask_server(None)
         self.wake_changed()
 
-    def withdraw(self, attempt: Attempt) -> None:
-        """Remove an attempt that gives up, even if it has just got the lock.
-
-        If the attempt had the turn, the next waiter gets the lock, or asks the server for it. The caller removes everything
-        that the attempt left on the server.
-        """
+    def _withdraw(self, attempt: Attempt) -> None:
         if self.in_change():
-            self.node.later(partial(self.withdraw, attempt))
+            self.node.later(partial(self._withdraw, attempt))
             return
         with self.mutex:
             self._step_out(attempt)
@@ -487,12 +490,7 @@ class LocalQueue:
         self.wake_changed()
         return True
 
-    def failed(self, attempt: Attempt, error: Exception) -> None:
-        """Let the next waiter ask the server, after ``attempt`` asked the server and failed with ``error``.
-
-        Waiters without a timeout fail with the same error. Waiters with a timeout ask the server themselves, one after the
-        other.
-        """
+    def _failed(self, attempt: Attempt, error: Exception) -> None:
         with self.mutex:
             if self.turn_of is attempt:
                 for other in [*self.queue]:
@@ -551,13 +549,14 @@ class LocalQueue:
                 self.queue.remove(late)
             self.wake_changed()
             self.late_at = min((one.until for one in self.queue if one.until is not None), default=float("inf"))
-        if now >= self.question_at:
-            self.question_at = self._question_due(now) if self.queue else float("inf")
+        if now >= self.check.due_at:
+            self.check.due_at = float("inf")
             if self.queue:  # the event loop of the attempt with the turn may have been closed after the attempt was woken
+                self.check.wait(self._in_use(), now)
                 self._pass_over()
                 self.wake_changed()
         until = self.linger_until if self.turn_of is None and self.held_lease is not None else float("inf")
-        return min(self.late_at, until, self.question_at)
+        return min(self.late_at, until, self.check.due_at)
 
     # Called with the mutex held
 
@@ -565,8 +564,8 @@ class LocalQueue:
         if self.turn_of is None:
             held_lease = self.held_lease
             if held_lease is None or held_lease.lost:
-                self.turn_of, self.asked = attempt, False
-                return self.drop_lease()
+                self.turn_of = attempt
+                return self._may_ask()
             if held_lease.compatible_with(attempt.spec):
                 self.turn_of = attempt
                 return self._grant(attempt, held_lease, self.clock())
@@ -575,41 +574,58 @@ class LocalQueue:
         self._pass_over()
         self.node.be_reachable(self.prefix)
         self.node.somebody_waits()
-        if self.question_at == float("inf"):
-            self.question_at = self._question_due(self.clock(), attempt.until)
-            self.node.look_at(self, self.question_at)
+        if self.check.due_at == float("inf"):
+            self.check.wait(self._in_use(), self.clock(), attempt.until)
+            self.node.look_at(self, self.check.due_at)
         if attempt.until is not None and attempt.until < self.late_at:
             self.late_at = attempt.until
             self.node.look_at(self, attempt.until)
         return None
 
-    def _question_due(self, now: float, until: float | None = None) -> float:
-        """Renew the lease early for the first waiter, unless the lease was granted or renewed within the last second.
+    def _received(self, attempt: Attempt) -> Turn | None:
+        turn = attempt.turn
+        if turn is None or isinstance(turn, Failed) or (self.queue and self.queue[0] is attempt):
+            self._step_out(attempt)
+        if not isinstance(turn, AskServer):  # after an interrupt, an inherited place must still be in `turn`
+            attempt.turn = None
+        # If an interrupt stopped the caller that gives the turn, the turn counts only once `turn_of` names the attempt.
+        return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
 
-        Return the monotonic time, in seconds, of the next check. ``until``: monotonic time at which the waiter stops waiting;
-        None: never. If that is less than a second away, the lease is renewed even after a recent grant or ordinary renewal.
+    def _checked(self, turn: Turn | Busy, now: float) -> Turn | Busy:
+        """Return the turn of an attempt as it is at monotonic time ``now``, at which the attempt takes it.
+
+        The lease of a grant may be lost, or over without the keeper having noticed, or the grant may have no fence.
         """
-        known = self.questioned_at
-        if self.held_lease is not None and (until is None or until > now + QUESTION_EVERY_S):
-            known = max(known, self.taken, self.held_lease.asked_at)
-        if now >= known + QUESTION_EVERY_S:
-            self._put_question(now)
-            return now + QUESTION_EVERY_S
-        return known + QUESTION_EVERY_S
+        if isinstance(turn, Grant):
+            held_lease = turn.held_lease
+            assert held_lease is not None
+            if held_lease.lost:
+                turn = self._may_ask()
+            elif not turn.fence or now >= held_lease.deadline:
+                return Extend(held_lease, self._fences_wanted())
+        # Without a subscribed inbox, join later: if the server is down, the attempt would wait for the inbox and not fail.
+        if isinstance(turn, AskServer) and turn.place is None and self.crowded and self.reachable:
+            return AskServer(crowded=self.last_reply)
+        return turn
 
-    def _put_question(self, now: float) -> bool:
-        """Have the lease renewed early, to learn whether it still exists on the server.
+    def _fences_wanted(self) -> int:
+        if self.fence < self.last:
+            return 0
+        return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, self.passes))
 
-        Return False if this process holds no lease that can be renewed.
+    def _may_ask(self) -> AskServer:
+        """Drop the lease that this process believed to hold, if it is lost. Return the permission to ask the server.
+
+        The keeper (background thread) also releases the lease on the server, where a late renewal may have extended it.
         """
-        held_lease = self.held_lease
-        if held_lease is None or held_lease.lost or held_lease.over or not isinstance(self.turn_of, Attempt):
-            return False
-        asked, enough = self.node.question(held_lease)
-        if not asked:
-            return False
-        self.question, self.questioned_at = Question(held_lease.token, now, asked, enough), now
-        return True
+        if self.held_lease is not None:
+            self.node.give_back(None, self.held_lease)
+        self.held_lease, self.asked = None, False
+        return AskServer()
+
+    def _in_use(self) -> HeldLease | None:
+        """Return the lease that an attempt of this process holds; None if it holds none, or if the lease lingers."""
+        return self.held_lease if isinstance(self.turn_of, Attempt) else None
 
     def _step_out(self, attempt: Attempt) -> None:
         if self.queue and self.queue[0] is attempt:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from holdfast._core.lock.acquire import local_queue_of, register_lease
+from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import GRACE_S, Busy, read_list
 from holdfast._core.lock.spec import margin
@@ -225,11 +225,11 @@ def _lead(attempts: Sequence[Attempt]) -> bool:
     if not local_queues:
         return True
     with local_queues[0].mutex:
-        if any(local_queue.turn_of is not None or local_queue.held_lease is not None for local_queue in local_queues):
+        if not all(local_queue.is_free for local_queue in local_queues):
             return False
         for attempt in attempts:
             if attempt.local_queue is not None:
-                local_queue_of(attempt).enter(attempt)
+                attempt.local_queue.lead(attempt)
         return True
 
 

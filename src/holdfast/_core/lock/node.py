@@ -169,7 +169,7 @@ class Node:
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
         attempt.may_be_on_server = False
         if local_queue is not None:
-            local_queue.withdraw(attempt)
+            local_queue.settle(attempt, None)
         attempt.slot = None  # otherwise the remembered attempt would keep its task and event loop alive
 
     def _look_after(self, now: float) -> None:
@@ -367,7 +367,7 @@ class Node:
         for held_lease in lost:
             self.keeper.safely(self.keeper.report, held_lease)
         for renew, local_queue in zip(batch, local_queues, strict=True):
-            if local_queue is not None and local_queue.question is not None:
+            if local_queue is not None and local_queue.check.question is not None:
                 known = not (isinstance(answers, WireError) or renew.held_lease.lost)
                 local_queue.answered(renew.held_lease.token, renew.made, known=known)
 

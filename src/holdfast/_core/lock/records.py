@@ -54,6 +54,14 @@ def count_hold(tally: Tally, seconds: float) -> None:
         tally.longest_hold = seconds
 
 
+class Check(Protocol):
+    """The check of a lease on the server. The class is `_core.lock.lease_check.LeaseCheck`."""
+
+    @property
+    def question(self) -> object:
+        """Return the early renewal whose reply is outstanding; None: there is none."""
+
+
 class Queue(Protocol):
     """The queue inside this process for one lock, as other modules use it.
 
@@ -87,8 +95,8 @@ class Queue(Protocol):
         """Return the highest fence that the server has reserved for this process with its lease."""
 
     @property
-    def question(self) -> object:
-        """Return the early renewal that checks whether the lease still exists on the server; None: none is under way."""
+    def check(self) -> Check:
+        """Return the early renewals that check whether the lease still exists on the server."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
@@ -126,10 +134,18 @@ class Queue(Protocol):
     def on_collected(self, held_lease: HeldLease) -> None:
         """Let the next waiter ask the server, because the lease's owner was garbage-collected without a release."""
 
-    def withdraw(self, attempt: Attempt) -> None:
-        """Remove an attempt that gives up, even if it has just got the lock.
+    @property
+    def is_free(self) -> bool:
+        """Return True if no attempt of this process holds the lock or asks for it, and no lease lingers."""
 
-        If the attempt had the turn, the next waiter gets the lock, or asks the server for it.
+    def lead(self, attempt: Attempt) -> None:
+        """Let an attempt ask the server for the lock. The queue must be free (`is_free`). The caller holds the mutex."""
+
+    def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
+        """Note how the request of an attempt has ended that asked the server for the lock.
+
+        Grant: the attempt holds the lock; the caller holds the mutex. Busy: it was refused. Exception: it failed. None: it
+        gives up, at any moment.
         """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
@@ -430,14 +446,33 @@ class AskServer(Struct):
     """The permission for an attempt to ask the server for the lock.
 
     ``place``: server-queue position that the attempt inherits from another attempt of this process; None: no position.
+    ``crowded``: the server's last reply that the lock is busy, if clients of other processes probably still wait for it. An
+    attempt that waits then joins the server's queue with its first request. None: the lock may be free.
     """
 
-    __slots__ = __match_args__ = ("place",)
+    __slots__ = __match_args__ = ("place", "crowded")
 
     place: Waiter | None
+    crowded: Busy | None
 
-    def __init__(self, place: Waiter | None = None) -> None:
+    def __init__(self, place: Waiter | None = None, crowded: Busy | None = None) -> None:
         self.place = place
+        self.crowded = crowded
+
+
+class Extend(Struct):
+    """The order to extend a lease on the server first, because it was handed on to the attempt without a fence or nearly over.
+
+    ``fences``: number of further fences to reserve for this process; 0: none.
+    """
+
+    __slots__ = __match_args__ = ("held_lease", "fences")
+
+    held_lease: HeldLease
+    fences: int
+
+    def __init__(self, held_lease: HeldLease, fences: int) -> None:
+        self.held_lease, self.fences = held_lease, fences
 
 
 class Failed(Struct):
@@ -451,8 +486,9 @@ class Failed(Struct):
         self.error = error
 
 
-Turn = Grant | AskServer | Failed
-"""The result that an attempt gets in the queue of its process: a grant, the permission to ask the server, or an error."""
+Turn = Grant | Extend | AskServer | Failed
+"""The next step of an attempt, which the queue of its process decides: a grant, an order to extend the lease first, the
+permission to ask the server, or an error."""
 
 
 class HeldLease:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast._core.lock.acquire import RECALL_WITHIN_S
-from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.local_queue import RECALL_WITHIN_S, LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.owner import is_held_by, nobody
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
@@ -80,11 +79,9 @@ def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bo
     attempt.began = now
     if wait is not None:
         attempt.until = now + wait
+    if not queue.park(attempt):  # the other attempt has just ended its turn
+        return False
     attempt.waits()
-    attempt.entered = True
-    turn = queue.enter(attempt)
-    if turn is not None:  # the other attempt has just handed on its turn
-        attempt.turn = turn
     return True
 
 
@@ -93,16 +90,8 @@ def woken(attempt: Attempt, now: float) -> Grant | None:
     queue, turn = attempt.local_queue, attempt.turn
     if type(turn) is not Grant or not turn.fence:
         return None
-    held_lease = turn.held_lease
     assert isinstance(queue, LocalQueue)
-    assert held_lease is not None
-    with queue.mutex:
-        first = queue.queue[0] if queue.queue else None
-        if queue.turn_of is not attempt or first is attempt or held_lease.lost or now >= held_lease.deadline:
-            return None
-        attempt.turn = None
-    attempt.waited = True
-    return turn
+    return turn if queue.accept(attempt, turn, now) else None
 
 
 def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | None:

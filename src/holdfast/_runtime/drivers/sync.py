@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from holdfast._clock import wall
-from holdfast._core.lock.acquire import RECALL_WITHIN_S
+from holdfast._core.lock.local_queue import RECALL_WITHIN_S
 from holdfast._core.lock.replies import GRACE_S
 from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
 from holdfast._core.operation import drop
