@@ -23,8 +23,8 @@ class Election(election.BaseElection[Term, AsyncClient]):
     """A candidate in an election: at most one candidate leads at a time, and the others wait in strict order of arrival.
 
     If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
-    a number, higher than all earlier ones: send it along with your writes as a fencing token (see `Term.fence`). If
-    leadership is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
+    a number, higher than that of each earlier term. Send this number along with your writes as a fencing token (see
+    `Term.fence`). If leadership is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL; or three, five or another odd number of
@@ -83,7 +83,7 @@ class Election(election.BaseElection[Term, AsyncClient]):
         """End the term of this candidate; the next candidate is elected at once.
 
         Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead before. Raises ServerError if the server
-        cannot be reached: the next candidate is then elected when the lease expires.
+        cannot be reached. The next candidate is then elected when the lease expires.
         """
         lease = self._lock.lease
         if lease is None:
@@ -114,7 +114,7 @@ class Election(election.BaseElection[Term, AsyncClient]):
         await core.driver.run(core.transfer(to))
 
     async def leader(self) -> Elected | None:
-        """Return the current leader: its name, term and value; None if there is none. Raises ServerError."""
+        """Return the current leader: its name, term and value; None if there is none. Raises ServerError, as `observe` does."""
         return await self._next(LeaderWatch())
 
     async def observe(self) -> AsyncIterator[Elected | None]:

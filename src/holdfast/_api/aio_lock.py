@@ -104,7 +104,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         """Release the lock; any task may do it.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
-        ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        ServerError if the server cannot be reached. The lock is then free when the lease expires.
         """
         core = self._live()
         if core is None:
@@ -114,8 +114,8 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
             await core.go_on_releasing(done is None)
 
     async def locked(self) -> bool:
-        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock: if an acquisition would have to wait.
-        Asks the server; raises ServerError if it cannot be reached."""
+        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock, return True if an
+        acquisition would have to wait. Asks the server; raises ServerError if the server cannot be reached."""
         return await self._ask(self._is_locked)
 
     async def __aenter__(self) -> L:
@@ -154,8 +154,8 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         """Release the lease that this ``async with`` acquired, and no other.
 
         If the lease was lost and the body succeeded, or was cancelled because of the loss, LeaseLost is raised. If the body
-        raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued: the
-        lock is free when the lease expires.
+        raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued, and
+        the lock is free when the lease expires.
         """
         core = self._entered.innermost(self._owner())
         self._entered.remove(core)
@@ -279,8 +279,8 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
 class Lock(BaseAioLock[AioLockLease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
-    The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
-    block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
+    The lock is held under a lease, which expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does
+    not block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
     bounded time, waiters of the releasing process may get it first (never with `FairLock`). A `Lock` can replace an
     asyncio.Lock.
 

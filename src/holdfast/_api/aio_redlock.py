@@ -59,8 +59,8 @@ async def declare_new(
 ) -> dict[str, str]:
     """Declare that servers are new and hold no locks, so that they vote or grant locks at once. Return the outcome for each.
 
-    Call this once for new servers, never from a program that uses them: a server that has lost its data looks new too. Raises
-    ConfigError if an option is out of range or the servers cannot be used together.
+    Call this once for new servers, never from a program that uses them, because a server that has lost its data looks new too.
+    Raises ConfigError if an option is out of range or the servers cannot be used together.
 
     Args:
         servers: the servers of a `Redlock`; or one client or URL, whose server then grants locks with ``quarantine=`` at once.

@@ -58,7 +58,7 @@ class BaseLease(ForeignMethods):
         self._core.check()
 
     def progress(self) -> None:
-        """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
+        """Report that the holder makes progress, so that its ``progress_within`` seconds start again. Asks no server.
 
         Without ``progress_within``, this only checks the lease. Raises LeaseLost if the lease is lost, NotHeld if it was
         released.
@@ -91,8 +91,8 @@ class Lease(BaseLease):
         """Ask the server whether it still has the lease. `check` does not ask it.
 
         Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
-        true at the time of the request only: have the resource check the fence, too. A lease that is renewed automatically is
-        renewed by this request.
+        true at the time of the request only, so have the resource check the fence, too. If the lease is renewed automatically,
+        this request renews it.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
@@ -102,22 +102,22 @@ class Lease(BaseLease):
         """Release the lock.
 
         Raises LeaseLost if the lease was lost before, NotHeld if it was released already. Raises ServerError if the server
-        cannot be reached: the lock is then free when the lease expires.
+        cannot be reached. The lock is then free when the lease expires.
         """
         self._core.release()
 
 
 class LockLease(Lease):
-    """The lease of a lock on one server: it can be handed over to another process by a ticket."""
+    """The lease of a lock on one server. A ticket can hand over the lock to another process."""
 
     def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
 
-        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
-        expires, and the next waiter acquires the lock.
+        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, the
+        ticket expires, and the next waiter acquires the lock.
 
-        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket: the lock is released then. Raises
-        NotHeld if the lease was released. Raises ServerError if the request could not be sent: the lease stays valid.
+        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket; then the lock is released. Raises
+        NotHeld if the lease was released. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
         """
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
@@ -149,8 +149,8 @@ class AioLease(BaseLease):
         """Ask the server whether it still has the lease. `check` does not ask it.
 
         Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
-        true at the time of the request only: have the resource check the fence, too. A lease that is renewed automatically is
-        renewed by this request.
+        true at the time of the request only, so have the resource check the fence, too. If the lease is renewed automatically,
+        this request renews it.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
@@ -160,23 +160,23 @@ class AioLease(BaseLease):
         """Release the lock.
 
         Raises LeaseLost if the lease was lost before, NotHeld if it was released already. Raises ServerError if the server
-        cannot be reached: the lock is then free when the lease expires.
+        cannot be reached. The lock is then free when the lease expires.
         """
         await self._core.release()
 
 
 @of_asyncio
 class AioLockLease(AioLease):
-    """The lease of a lock on one server: it can be handed over to another process by a ticket."""
+    """The lease of a lock on one server. A ticket can hand over the lock to another process."""
 
     async def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
 
-        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
-        expires, and the next waiter acquires the lock.
+        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, the
+        ticket expires, and the next waiter acquires the lock.
 
-        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket: the lock is released then. Raises
-        NotHeld if the lease was released. Raises ServerError if the request could not be sent: the lease stays valid.
+        Raises LeaseLost if the lease is lost, or if the server does not confirm the ticket; then the lock is released. Raises
+        NotHeld if the lease was released. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
         """
         from holdfast._api import ticket
 

@@ -452,7 +452,7 @@ class BaseMultiCore(UserLease):
         raise NotImplementedError
 
     def make_way(self) -> None:
-        """Do nothing: the lease of each single lock lets its waiters go on."""
+        """Do nothing, because the lease of each single lock lets its waiters go on."""
 
     def first_to_tell(self) -> bool:
         told, self.told_loss = self.told_loss, True
@@ -529,7 +529,7 @@ class MultiLease(BaseMultiLease):
         """Release all locks.
 
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
-        be reached: its locks are then free when their leases expire. The other locks are released in any case.
+        be reached. Its locks are then free when their leases expire. The other locks are released in any case.
         """
         self._core.release()
 
@@ -623,7 +623,7 @@ class AioMultiLease(BaseMultiLease):
         """Release all locks.
 
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
-        be reached: its locks are then free when their leases expire. The other locks are released in any case.
+        be reached. Its locks are then free when their leases expire. The other locks are released in any case.
         """
         await self._core.release()
 

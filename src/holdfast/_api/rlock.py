@@ -24,7 +24,7 @@ from holdfast.errors import ConfigError, LeaseLost, NotHeld
 T = TypeVar("T")
 
 Mark = str
-"""A text that identifies one lock and is shared by all RLock objects for that lock; a str computes its hash only once."""
+"""A text that identifies one lock for all RLock objects of that lock. It is a str, which computes its hash only once."""
 
 ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False, "deadlock": "wait"}
 SEVERAL = {"max_ttl": None, "answer_within": None}
@@ -80,8 +80,8 @@ class Holdings(dict[Mark, Holding]):
         return holding
 
     def leave(self, mark: Mark) -> Holding | None:
-        """Reduce the number of acquisitions by one and return None. For the last acquisition, return the holding instead: the
-        caller must release its lease.
+        """Reduce the number of acquisitions by one and return None. For the last acquisition, return the holding instead,
+        whose lease the caller must release.
 
         Raises KeyError if there is no holding. For all acquisitions but the last, raises LeaseLost if the lease was lost, and
         NotHeld if it was released through the `Lease` object.
@@ -102,7 +102,7 @@ class Holdings(dict[Mark, Holding]):
             del self[mark]
 
     def left(self, mark: Mark) -> None:
-        """End the exit of a ``with`` statement. Only the outermost exit drops the holding: the inner ones need it."""
+        """End the exit of a ``with`` statement. Only the outermost exit drops the holding, because each exit needs it."""
         holding = self.get(mark)
         if holding is not None:
             last, holding.leaving = holding.leaving == 1, 0
@@ -157,8 +157,8 @@ def depth(lock: Any) -> int:
 def unfinished(lock: object, lease: BaseLease | None, before: int) -> bool:
     """Return True if the end of a ``with`` statement did not release what its start had acquired.
 
-    An interrupt at the first instruction of ``__exit__`` can cause this; the code around the ``with`` has to check. ``before``
-    is the `depth` of the lock before the ``with``.
+    An interrupt at the first instruction of ``__exit__`` can cause this, so the code around the ``with`` has to check for it.
+    ``lease``: lease that the ``with`` returned. ``before``: `depth` of the lock before the ``with``.
     """
     if lease is None:
         return False
@@ -169,7 +169,7 @@ class BaseOwnedCore(LeaseCore):
     """The internal object of the lease of an RLock, which its owner (a thread or task) acquired."""
 
     def may_hand_over(self) -> None:
-        """Raise NotHeld if other code may rely on the lock: the caller must own it and have acquired it exactly once."""
+        """Raise NotHeld unless the caller owns the lock and has acquired it once, because other code may rely on the lock."""
         mine = next((holding for holding in holdings().values() if holding.core is self), None)
         why = ""
         if mine is None:
@@ -181,7 +181,7 @@ class BaseOwnedCore(LeaseCore):
 
 
 class Unlisted(Entered[Any]):
-    """A list that stays empty. An RLock finds its lease by owner; a list would keep the leases of dead threads."""
+    """A list that stays empty, because an RLock finds its lease by the owner, and a list would keep leases of dead threads."""
 
     __slots__ = ()
 

@@ -100,9 +100,9 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
     """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets
-    a fence, higher than all earlier ones. Permits are granted in the order of arrival: a waiter that wants more permits than
-    are free is not overtaken. Threads and tasks can share one object, which can hold several permits at a time. A `Semaphore`
-    can replace a threading.BoundedSemaphore.
+    a fence, higher than all earlier ones. Permits are granted in the order of arrival, so a waiter that wants more permits
+    than are free is not overtaken. Threads and tasks can share one object, which can hold several permits at a time. A
+    `Semaphore` can replace a threading.BoundedSemaphore.
 
     Args:
         client: as for `Lock`: one server, or a Cluster; not several servers.
@@ -146,7 +146,7 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
         Acquisitions whose ``with`` has not ended are released last. Raises NotHeld (a RuntimeError and ValueError) if this
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
-        server cannot be reached: the permits are then free when the leases expire.
+        server cannot be reached. The permits are then free when the leases expire.
         """
         self._release(n)
 
@@ -177,9 +177,9 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
     """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets
-    a fence, higher than all earlier ones. Permits are granted in the order of arrival: a waiter that wants more permits than
-    are free is not overtaken. Threads and tasks can share one object, which can hold several permits at a time. A `Semaphore`
-    can replace an asyncio.BoundedSemaphore.
+    a fence, higher than all earlier ones. Permits are granted in the order of arrival, so a waiter that wants more permits
+    than are free is not overtaken. Threads and tasks can share one object, which can hold several permits at a time. A
+    `Semaphore` can replace an asyncio.BoundedSemaphore.
 
     Args:
         client: as for `Lock`: one server, or a Cluster; not several servers.
@@ -223,7 +223,7 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
         Acquisitions whose ``with`` has not ended are released last. Raises NotHeld (a RuntimeError and ValueError) if this
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
-        server cannot be reached: the permits are then free when the leases expire.
+        server cannot be reached. The permits are then free when the leases expire.
         """
         await self._release(n)
 

@@ -25,7 +25,8 @@ class Election(election.BaseElection[Term, SyncClient]):
     """A candidate in an election: at most one candidate leads at a time, and the others wait in strict order of arrival.
 
     If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
-    a number, higher than all earlier ones: send it along with your writes as a fencing token (see `Term.fence`).
+    a number, higher than that of each earlier term. Send this number along with your writes as a fencing token (see
+    `Term.fence`).
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL; or three, five or another odd number of
@@ -95,7 +96,7 @@ class Election(election.BaseElection[Term, SyncClient]):
         """End the term of this candidate; the next candidate is elected at once.
 
         Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead before. Raises ServerError if the server
-        cannot be reached: the next candidate is then elected when the lease expires.
+        cannot be reached. The next candidate is then elected when the lease expires.
         """
         lock, core = self._lock, None
         try:
@@ -137,7 +138,7 @@ class Election(election.BaseElection[Term, SyncClient]):
             raise
 
     def leader(self) -> Elected | None:
-        """Return the current leader: its name, term and value; None if there is none. Raises ServerError."""
+        """Return the current leader: its name, term and value; None if there is none. Raises ServerError, as `observe` does."""
         return self._next(LeaderWatch())
 
     def observe(self) -> Iterator[Elected | None]:

@@ -26,7 +26,7 @@ class LeaderLock(BaseSyncLock[Term]):
         return self._driver().run(self._holder(election.NOBODY))
 
     def finish_release(self, core: SyncLeaseCore | None) -> None:
-        """Finish a release of a term that an interrupt has ended at any line. None: the latest term."""
+        """Finish a release that an interrupt has ended at any line. ``core``: object of the term; None: the latest term."""
         self._finish_release(core)
 
     def leave(self, error: BaseException | None) -> None:

@@ -93,7 +93,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         """Release the lock; any thread may do it.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
-        ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        ServerError if the server cannot be reached. The lock is then free when the lease expires.
         """
         core: SyncLeaseCore | None = None
         try:
@@ -110,8 +110,8 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
             raise
 
     def locked(self) -> bool:
-        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock: if an acquisition would have to wait.
-        Asks the server; raises ServerError if it cannot be reached."""
+        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock, return True if an
+        acquisition would have to wait. Asks the server; raises ServerError if the server cannot be reached."""
         return complete(self._ask(self._is_locked))
 
     def __enter__(self) -> L:
@@ -138,7 +138,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         """Release the lease that this ``with`` acquired, and no other.
 
         If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
-        to it as a note. If the server cannot be reached, only a warning is issued: the lock is free when the lease expires.
+        to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
         """
         try:
             self._leave_entered(error)
@@ -246,8 +246,8 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
 class Lock(BaseSyncLock[LockLease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
-    The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
-    block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
+    The lock is held under a lease, which expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does
+    not block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
     bounded time, waiters of the releasing process may get it first (never with `FairLock`). A `Lock` can replace a
     threading.Lock.
 

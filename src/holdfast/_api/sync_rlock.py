@@ -25,8 +25,8 @@ class _OwnedCore(BaseOwnedCore, SyncLeaseCore):
 
 
 class RLock(Reentrant[LockLease, SyncClient], Lock):
-    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as it
-    has acquired it.
+    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as
+    the owner has acquired it.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
     the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
@@ -75,7 +75,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         the lock can release it.
 
         Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
-        Raises ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        Raises ServerError if the server cannot be reached. The lock is then free when the lease expires.
         """
         count = 0
         try:
@@ -131,7 +131,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         """Release the acquisition that this ``with`` made.
 
         If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
-        to it as a note. If the server cannot be reached, only a warning is issued: the lock is free when the lease expires.
+        to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
         """
         try:
             holding = self._inside()

@@ -58,7 +58,7 @@ class Filled:
 
 
 def checked_ignore(given: object) -> tuple[str, ...]:
-    """Return the option ``ignore=`` as a tuple of parameter names; one name may be passed alone. Raises ConfigError."""
+    """Return the option ``ignore=`` as a tuple of parameter names. Raises ConfigError if it is neither a name nor several."""
     found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (None,)
     names = tuple(one for one in found if isinstance(one, str))
     if len(names) != len(found):
@@ -91,7 +91,7 @@ def _refuse_gaps(
 def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:
     """Return the parameters that a template names.
 
-    Raises ConfigError if it contains anything but plain names from ``parameters`` (None: any names).
+    Raises ConfigError if the template contains anything but plain names from ``parameters`` (None: any names).
     """
     if not isinstance(template, str):
         raise ConfigError(f"template must be a str, not {type(template).__name__}", parameter="template")

@@ -1,4 +1,4 @@
-"""Elect a leader: candidates acquire a lock, its holder proclaims itself as the leader, and observers are notified of changes.
+"""Elect a leader: candidates acquire a lock, the holder proclaims itself as the leader, and observers are notified of changes.
 
 A candidate first acquires the lock. It leads only after it has proclaimed itself, which stores its name and text on the server
 (`_lua/election/proclaim.lua`). Until then, observers are told that there is no leader. A term is the time for which one
@@ -238,9 +238,9 @@ async def notify_observers(election_keys: ElectionKeys) -> None:
 async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
     """Hand the leadership over to the waiting candidate with the name ``to``.
 
-    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate if no candidate of this name waits: nothing has
+    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate if no candidate of this name waits; nothing has
     changed then. Raises Unknown if it is unknown whether the leadership was handed over. Raises another WireError, or
-    KeyConflict, if it was not.
+    KeyConflict, if it was not handed over.
     """
     call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None
@@ -277,7 +277,7 @@ class LeaderWatch:
     def is_news(self, found: Elected | NoLeader) -> bool:
         """Return True if ``found`` differs from the last result.
 
-        A leader of an earlier term is not reported: such a reply comes from a replica that lags behind.
+        A leader of an earlier term is not reported, because such a reply comes from a replica that lags behind.
         """
         old = isinstance(found, Elected) and found.term < self.highest
         alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)

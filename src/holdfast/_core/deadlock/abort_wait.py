@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
-    """Raise ``error`` in the thread or task that waits for a lock with this attempt. Return False if it does not wait now.
+    """Raise ``error`` in the thread or task that waits for a lock with this attempt. Return False if it does not wait.
 
     The attempt may wait in the queue of its process, or in the server's queue. ``waiting``: the waiters of this process in the
     server's queue; None: there are none. The caller holds the keeper's mutex.

@@ -23,7 +23,7 @@ STEPS = 100_000
 """Maximum number of steps in one search, each from a wait to the holder of its lock. Forged records could prolong a search."""
 
 BETWEEN = 0.25
-"""Seconds between the two checks of a cycle. A process needs less time to remove a wait that has ended from its record."""
+"""Seconds between the two checks of a cycle. Once a wait has ended, its process removes it from its record sooner."""
 
 ANSWER_WITHIN = 2.0
 
@@ -112,7 +112,7 @@ def _waiter(link: Link, before: Link) -> CycleWaiter:
 Chain = tuple[Link, ...]
 """Waits, each for a lock that the thread or task of the next wait holds.
 
-In a deadlock, the first wait comes after the last one again.
+In a deadlock, the last wait is for a lock that the thread or task of the first wait holds.
 """
 
 Evidence = tuple[tuple[bytes, bytes], ...]
@@ -120,9 +120,9 @@ Evidence = tuple[tuple[bytes, bytes], ...]
 
 
 def links(process: str, record: object) -> list[Link]:
-    """Return the waits that a process lists in its record.
+    """Return the waits that a process lists in its record; no waits if the record is unreadable.
 
-    An unreadable record lists none, because any client may have written it.
+    An unreadable record is no error, because any client may have written it.
     """
     said = control_records.read(record)
     if said is None:
@@ -215,7 +215,7 @@ async def holder(key: str) -> tuple[str, bytes]:
 
 
 async def listens(public: str, key: str) -> bool:
-    """Return True if the process that holds a lock is alive: it is subscribed to its inbox.
+    """Return True if the process that holds the lock ``key`` is subscribed to its inbox, and so is alive.
 
     The record of a killed process does not show this, because it stays on the server for a while.
 
@@ -254,7 +254,7 @@ async def find(waiting: Iterable[Link]) -> list[Cycle]:
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Return those of the cycles that are deadlocks, as confirmed by two checks that are `BETWEEN` seconds apart."""
+    """Return those of the suspected cycles that are deadlocks, as confirmed by two checks that are `BETWEEN` seconds apart."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
@@ -277,7 +277,8 @@ async def still(cycle: Chain) -> bool:
 async def around(first: Link) -> Chain | None:
     """Return the cycle of waits that contains the wait ``first``; None if there is none.
 
-    The search goes from each lock to the thread or task that holds it, and from there to the lock that it waits for itself.
+    The search goes from each lock to the thread or task that holds it, and then to the lock for which this thread or task
+    waits.
     """
     path: Chain = (first,)
     while len(path) < LONGEST:

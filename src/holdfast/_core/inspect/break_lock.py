@@ -61,10 +61,10 @@ async def break_lock(
 ) -> list[Outcome | WireError]:
     """Revoke a lock from its holder. Return the reply or the error of each server.
 
-    ``mark``: hash of the holder's token, as an inspection shows it; another holder keeps the lock. ``by``: name of the person
-    who breaks the lock, which is sent to the former holder. ``prefix``: key prefix that the users of the lock pass.
-    ``leads``: True if the holder may be an elected leader, so that observers have to be notified. Raises WireError if no
-    server replies.
+    ``mark``: hash of the holder's token, as an inspection shows it. If another client holds the lock now, it keeps the lock.
+    ``by``: name of the person who breaks the lock, which is sent to the former holder. ``prefix``: key prefix that the users of
+    the lock pass. ``leads``: True if the holder may be an elected leader, so that observers have to be notified. Raises
+    WireError if no server replies.
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock has a quarantine
@@ -103,9 +103,8 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
 async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
     """Wait until nobody holds the lock, without acquiring it.
 
-    Return False after ``seconds`` seconds (None: without limit).
-
-    Another client may acquire the lock before this function returns. Raises WireError if no server replies.
+    Return True once it is free, or False after ``seconds`` seconds (None: without limit). Another client may acquire the lock
+    before this function returns. Raises WireError if no server replies.
     """
     until = None if seconds is None else await Now() + seconds
     while True:

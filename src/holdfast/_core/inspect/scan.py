@@ -34,7 +34,7 @@ class Hold(NamedTuple):
     mark: str
     """Hash of the holder's token, which shows whether two replies name the same holder.
 
-    The secret token cannot be computed from it.
+    The secret token cannot be computed from this hash.
     """
     remaining: float | None
     fence: int
@@ -144,7 +144,7 @@ def keys_of(lock: bytes) -> tuple[bytes, ...]:
 
 
 async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
-    """Read the process records of all holders and waiters of these locks, unless ``records`` has them, and add them to it."""
+    """Read the process records of all holders and waiters of these locks into ``records``, except those that it already has."""
     wanted = {
         record_key(home(process, lock.key), process)
         for lock in seen
