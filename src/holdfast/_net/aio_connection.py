@@ -19,7 +19,7 @@ from holdfast._net import protocol as resp
 from holdfast._net.endpoint import Endpoint, Handshake
 from holdfast._net.sync_connection import CONNECT_TIMEOUT
 from holdfast._net.system import SYSTEM, System
-from holdfast.errors import ServerError
+from holdfast.errors import HoldfastError
 
 MAX_IN_FLIGHT = 1000
 """Maximum number of requests on a connection that are sent and not answered yet. Further requests wait, in order.
@@ -369,7 +369,9 @@ class AioConnection:
                 protocol.why = str  # logged in: later failures have nothing to do with certificates
         except BaseException as error:
             protocol.abort("closed")
-            if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
+            if isinstance(error, HoldfastError):  # a ``local://`` server did not start, or there is no program for it
+                raise NotSent(str(error), endpoint.address) from None
+            if isinstance(error, OSError | TimeoutError | Unknown):
                 why = endpoint.why(error) or "no answer in time"
                 raise NotSent(f"no server at {endpoint.address}: {why}", endpoint.address) from error
             raise

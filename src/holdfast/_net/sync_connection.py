@@ -14,7 +14,7 @@ from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import SYSTEM, System
-from holdfast.errors import ServerError
+from holdfast.errors import HoldfastError
 
 CONNECT_TIMEOUT = 2.0
 
@@ -28,6 +28,15 @@ signal. So while signals arrive more often than this, the request's time limit i
 """
 
 
+def _not_reached(endpoint: Endpoint, error: OSError | HoldfastError) -> NotSent:
+    """Return the NotSent for an error of a connection attempt. A HoldfastError comes from ``local://``: the server did not
+    start, or there is no program for it. Its text already names the remedy."""
+    if isinstance(error, HoldfastError):
+        return NotSent(str(error), endpoint.address)
+    silent = isinstance(error, TimeoutError)
+    return NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent)
+
+
 def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> socket.socket:
     """Return a connected socket, logged in to the server.
 
@@ -38,9 +47,8 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
         endpoint = endpoint.finder.find(timeout)
     try:
         sock = system.dial(endpoint, timeout)
-    except (OSError, ServerError) as error:  # ServerError: a ``local://`` server did not start
-        silent = isinstance(error, TimeoutError)
-        raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
+    except (OSError, HoldfastError) as error:
+        raise _not_reached(endpoint, error) from (error if isinstance(error, OSError) else None)
     until = system.monotonic() + timeout  # connecting has a limit of its own, because a host may have several addresses
     try:
         sock.settimeout(timeout)
