@@ -32,7 +32,7 @@ OF = {
         "76": "the leadership was lost, and the command was ended",
         "126": "the command cannot be executed",
         "127": "the command cannot be found",
-        "128 + N": "signal N ended the command, or ended holdfast without a command",
+        "128 + N": "signal N ended the command, or ended holdfast if it ran no command",
     },
     "schedule": {"0": "a signal stopped the schedule, or --check printed it"},
     "jobs": {"0": "done", "64": "bad usage, or there is no such schedule or job"},
