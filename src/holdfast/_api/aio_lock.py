@@ -303,7 +303,7 @@ class Lock(BaseAioLock[AioLockLease]):
         prefix: start of all keys on the server.
         key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.
         linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
-            it is released at once when another process asks for the lock.
+            the lease is released at once when another process asks for the lock.
         max_passes: how many times in a row the lock is handed on inside this process while another process waits.
         max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
         replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.

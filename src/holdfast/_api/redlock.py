@@ -305,7 +305,7 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
     A new server has never granted a lock, so it may vote at once; but a server that has lost its data looks like a new one. So
     if another server already stores the list of servers, a server without data is not declared new; it starts to vote by itself
     after the time of the longest lease. For the same reason, no server is declared new while one of them does not answer.
-    ``force``: True: declare it new nevertheless.
+    ``force``: True to declare it new nevertheless.
     """
     modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:

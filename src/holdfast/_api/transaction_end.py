@@ -103,7 +103,7 @@ class Holding:
         self.committed = False
 
     def end_elsewhere(self) -> list[Any]:
-        """Release all leases in a thread of its own, and return those that were held.
+        """Release all leases in a new thread, and return those that were held.
 
         Garbage collection calls this method at any point of the program, so this method must not wait.
         """

@@ -23,7 +23,7 @@ DIGITS = 19
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits of the hash of a lock's key. Process records contain this hash, as a whole key might be too long."""
+"""Number of hex digits of the hash of a lock's key. Process records contain it, because a whole key might be too long."""
 
 MOST_LABELS, LABELS = 32, 2000
 """Maximum number of labels of locks in one process record, and maximum number of bytes of all these labels."""

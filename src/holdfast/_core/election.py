@@ -238,9 +238,9 @@ async def notify_observers(election_keys: ElectionKeys) -> None:
 async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
     """Hand the leadership over to the waiting candidate with the name ``to``.
 
-    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate if no candidate of this name waits; nothing has
-    changed then. Raises Unknown if it is unknown whether the leadership was handed over. Raises another WireError, or
-    KeyConflict, if it was not handed over.
+    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate, with nothing changed, if no candidate of
+    this name waits, or if its process cannot be notified. Raises Unknown if it is unknown whether the leadership was handed
+    over. Raises another WireError, or KeyConflict, if it was not handed over.
     """
     call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None

@@ -26,8 +26,8 @@ def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothin
     ``begun``: True to raise Dropped inside the operation first; False if the operation is itself a clean-up, which runs to its
     end.
 
-    ``operation.close()`` cannot replace this function: if the clean-up awaits something, Python prints "coroutine ignored
-    GeneratorExit".
+    ``operation.close()`` cannot replace this function, because Python prints "coroutine ignored GeneratorExit" if the clean-up
+    awaits something.
     """
     reply: Any = None
     error: BaseException | None = Dropped() if begun else None

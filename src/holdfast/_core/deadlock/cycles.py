@@ -23,7 +23,7 @@ STEPS = 100_000
 """Maximum number of steps in one search, each from a wait to the holder of its lock. Forged records could prolong a search."""
 
 BETWEEN = 0.25
-"""Seconds between the two checks of a cycle. Once a wait has ended, its process removes it from its record sooner."""
+"""Seconds between the two checks of a cycle. A process needs less time to remove an ended wait from its record."""
 
 ANSWER_WITHIN = 2.0
 

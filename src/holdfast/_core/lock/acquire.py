@@ -77,11 +77,11 @@ class Strategy(NamedTuple):
 async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> Grant | Busy:
     """Acquire the lock within ``wait`` seconds. Return Busy if the lock was not free in this time.
 
-    ``wait``: None: without limit; 0: try once (see `RECALL_WITHIN_S`). ``strategy``: functions that ask the server or servers.
-    Raises WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds data of
-    another kind; a strategy may raise further errors. The lease of the returned Grant is registered: the keeper renews it.
-    Unless a Grant is returned, everything that the attempt left in this process and on the server is removed, even after a
-    cancellation.
+    ``wait``: None (without limit), 0 (try once, see `RECALL_WITHIN_S`) or more. ``strategy``: functions that ask the server or
+    servers. Raises WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds
+    data of another kind; a strategy may raise further errors. The lease of the returned Grant is registered, so the keeper
+    renews it. Unless a Grant is returned, everything that the attempt left in this process and on the server is removed, even
+    after a cancellation.
     """
     try:
         if attempt.led:  # `_core.lock.uncontended` has given it the turn, and has usually asked the server

@@ -180,12 +180,12 @@ class LocalQueue:
     # Asked by an attempt: what does it do next?
 
     def enter(self, attempt: Attempt, now: float, *, at_once: bool = False) -> Turn | Busy | None:
-        """Return what an attempt does next that wants the lock from monotonic time ``now`` on.
+        """Return the next step of an attempt that wants the lock from monotonic time ``now`` on.
 
         Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued:
         it waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and then calls `received`.
-        ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because the attempt
-        may have to wait for a moment all the same.
+        ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because even such
+        an attempt may have to wait for a moment.
         """
         if self.in_change():
             # A signal handler has interrupted this thread in the middle of a change of the queue: the attempt bypasses it.
@@ -207,7 +207,7 @@ class LocalQueue:
         return turn
 
     def park(self, attempt: Attempt) -> bool:
-        """Queue an attempt that waits, if another attempt of this process has the turn. Return False if none has it."""
+        """Queue an attempt that waits, if another attempt of this process has the turn. Return False if none has the turn."""
         with self.mutex:
             if not isinstance(self.turn_of, Attempt):
                 return False
@@ -217,7 +217,7 @@ class LocalQueue:
         return True
 
     def received(self, attempt: Attempt, now: float) -> Turn | Busy:
-        """Return what a queued attempt does after its wait, at monotonic time ``now``.
+        """Return the next step of a queued attempt after its wait, at monotonic time ``now``.
 
         If it got no turn, because its time is up, it has left the queue. Then return Busy with the last reply of the server to
         this process, or Failed if the server does not reply.
@@ -235,9 +235,9 @@ class LocalQueue:
             return self.last_reply if leader is None else leader.busy
 
     def accept(self, attempt: Attempt, grant: Grant, now: float) -> bool:
-        """Accept the grant of a queued attempt, which got it in `Attempt.turn`, if it is valid at monotonic time ``now``.
+        """Accept the grant that a queued attempt has got in `Attempt.turn`, if it is valid at monotonic time ``now``.
 
-        Return False, with nothing changed, if it is not valid. The attempt then calls `received`.
+        Return False, with nothing changed, if the grant is not valid. The attempt then calls `received`.
         """
         held_lease = grant.held_lease
         assert held_lease is not None
@@ -325,13 +325,13 @@ class LocalQueue:
     # Told by an attempt: what came of its turn
 
     def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
-        """Note how the request of an attempt has ended that asked the server for the lock.
+        """Note the outcome of the request with which an attempt asked the server for the lock.
 
-        Grant: the attempt holds the lock. The caller holds the mutex, in which it has also registered the lease. Busy: the
-        attempt was refused, and the next waiter asks. Exception: it failed. Waiters without a timeout fail with the same error;
-        waiters with a timeout ask the server themselves, one after the other. None: the attempt gives up, at any moment, even
-        if it waits in this queue or has just got the lock. The next waiter then gets the lock, or asks the server for it. The
-        caller has removed everything that the attempt left on the server.
+        A Grant means that the attempt holds the lock. The caller holds the mutex, and has registered the lease under it. Busy
+        means that the attempt was refused, so the next waiter asks. An exception means that it failed. Waiters without a
+        timeout then fail with the same error, and waiters with a timeout ask the server themselves, one after the other. None
+        means that the attempt gives up, even if it is queued or has just got the lock. The next waiter then gets the lock, or
+        asks for it. The caller has removed everything that the attempt left on the server.
         """
         if isinstance(outcome, Grant):
             self._note_grant(attempt, outcome)
@@ -592,9 +592,9 @@ class LocalQueue:
         return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
 
     def _checked(self, turn: Turn | Busy, now: float) -> Turn | Busy:
-        """Return the turn of an attempt as it is at monotonic time ``now``, at which the attempt takes it.
+        """Return the next step of an attempt that takes this turn at monotonic time ``now``.
 
-        The lease of a grant may be lost, or over without the keeper having noticed, or the grant may have no fence.
+        If the turn is a grant, its lease may be lost or over by then, or the grant may have no fence. Then ask the server.
         """
         if isinstance(turn, Grant):
             held_lease = turn.held_lease
@@ -752,7 +752,7 @@ class LocalQueue:
     def _give(self, attempt: Attempt, turn: Turn) -> None:
         """Give an attempt the turn, which is a grant or the permission to ask the server.
 
-        An interrupt may come between two of these steps. Their order is such that `withdraw` then restores a consistent queue.
+        An interrupt may come between two of these steps. Their order is such that `_withdraw` then restores a consistent queue.
         """
         attempt.turn = turn
         self.turn_of = attempt

@@ -82,7 +82,7 @@ class Part(Protocol):
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
         """Finish the release of this lock, and return its error, or None if it succeeded.
 
-        ``known``: result for this lock of a script that released several locks: whether the lock was held, or an error. None:
+        ``known``: result for this lock of a script that released several locks (whether the lock was held, or an error). None:
         no script has tried to release this lock.
         """
 
@@ -95,8 +95,8 @@ def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
     """Acquire all locks within ``wait`` seconds. Return None on success, and Blocked if one of them was busy for too long.
 
-    ``parts``: the locks, in the order that all clients use. ``wait``: None: without limit; 0: try each lock once. If one of
-    the locks is lost meanwhile, all locks are released and acquired again. Unless None is returned, no lock is held
+    ``parts``: the locks, in the order that all clients use. ``wait``: None (without limit), 0 (try each lock once) or more. If
+    one of the locks is lost meanwhile, all locks are released and acquired again. Unless None is returned, no lock is held
     afterwards, even after a cancellation.
     """
     until = None if wait is None else await Now() + wait

@@ -142,10 +142,10 @@ class Queue(Protocol):
         """Let an attempt ask the server for the lock. The queue must be free (`is_free`). The caller holds the mutex."""
 
     def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
-        """Note how the request of an attempt has ended that asked the server for the lock.
+        """Note the outcome of the request with which an attempt asked the server for the lock.
 
-        Grant: the attempt holds the lock; the caller holds the mutex. Busy: it was refused. Exception: it failed. None: it
-        gives up, at any moment.
+        A Grant means that the attempt holds the lock; the caller holds the mutex. Busy means that the attempt was refused, an
+        exception that it failed, and None that it gives up, at any moment.
         """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
@@ -461,7 +461,7 @@ class AskServer(Struct):
 
 
 class Extend(Struct):
-    """The order to extend a lease on the server first, because it was handed on to the attempt without a fence or nearly over.
+    """The order to extend a lease on the server first, because the attempt got it without a fence, or nearly over.
 
     ``fences``: number of further fences to reserve for this process; 0: none.
     """
@@ -532,7 +532,7 @@ class HeldLease:
 
     spec: Spec
     fence: int
-    """Fence of the grant. Each time the lease is handed on inside the process, the new holder gets a later fence."""
+    """Fence of the grant. Each time the lease is handed on inside the process, the new holder gets a higher fence."""
     shares: int
     """Number of permits that the lease holds, if the total number of permits is fixed; otherwise 0."""
     since: float

@@ -45,8 +45,8 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
 
 
 async def _leave_to_keeper(attempt: Attempt, latest: float) -> None:
-    """Have the keeper (background thread) revoke an attempt's token: send the request until the server replies or the lease has
-    ended."""
+    """Have the keeper (background thread) revoke an attempt's token. It sends the request until the server replies or the lease
+    has ended."""
     spec = attempt.spec
     await SendUntilAnswered(revocation(attempt), max(latest, await Now() + spec.timeout + spec.first_ttl))
 

@@ -100,14 +100,14 @@ class LeaseKeeper(Protocol):
 
     @property
     def looks(self) -> bool:
-        """Return True while a check for long leases is scheduled."""
+        """Return True while a check for leases that last (`_runtime.keeper.long_leases`) is scheduled."""
 
     @property
     def collected(self) -> Sized:
         """Return the references to garbage-collected owners of leases that the thread has not handled yet."""
 
     def attend(self, at: float) -> None:
-        """Have the thread wake at monotonic time ``at``, in seconds, at the latest, and check for long leases.
+        """Have the thread wake at monotonic time ``at``, in seconds, at the latest, and check for leases that last.
 
         The caller holds the mutex.
         """

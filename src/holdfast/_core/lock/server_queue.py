@@ -1,8 +1,8 @@
 """The waiters of one process on one server. `Waiting` is notified of events, and returns the requests to send.
 
 When a holder releases a lock, the server hands it over to the first waiter and sends a message to the waiter's process. Such a
-message may get lost, and anybody may forge one. So waiters do not rely on messages: a script, the refresh, tells the server
-that the waiters still wait, and asks whether one of them has got its lock. One refresh for all waiters is sent once a second.
+message may get lost, and anybody may forge one. So waiters do not rely on messages. A script, the refresh, tells the server
+that the waiters still wait, and asks which of them have got their locks. One refresh for all waiters is sent once a second.
 A waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
 subscribed again.
 

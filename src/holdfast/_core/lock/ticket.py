@@ -35,8 +35,8 @@ class Exchanged(NamedTuple):
 class Void(NamedTuple):
     """The reply that the old token does not hold the lock, so that nothing was exchanged.
 
-    ``why``: "expired": its lease has expired. "used": the token was exchanged before. "gone": the lock was lost before its
-    lease expired. "late": the reply came after the new lease had ended.
+    ``why`` is "expired" if the lease of the token has expired, "used" if the token was exchanged before, and "gone" if the lock
+    was lost before its lease expired. It is "late" if the reply came after the new lease had ended.
     """
 
     why: str

@@ -147,7 +147,7 @@ def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
 
 
 def left(attempt: Attempt, held_lease: HeldLease, reply: object) -> bool:
-    """End the release of a lease after the reply of the server: return True, or False if the reply does not confirm it."""
+    """End the release of a lease after the server's reply. Return False if the reply does not confirm the release."""
     node, queue = attempt.node, attempt.local_queue
     if reply != 1:
         return False
