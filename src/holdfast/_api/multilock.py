@@ -359,7 +359,7 @@ class BaseMultiLease(ForeignMethods):
         self._core.check()
 
     def progress(self) -> None:
-        """Report that the holder makes progress: the ``progress_within`` seconds of each lock start again. Asks no server.
+        """Report that the holder makes progress, so that ``progress_within`` starts again for each lock. Asks no server.
 
         Raises LeaseLost if one of the leases is lost, NotHeld if they were released.
         """
@@ -436,7 +436,7 @@ class BaseMultiCore(UserLease):
             core.check()
 
     def progress(self) -> None:
-        """Report that the holder makes progress: the ``progress_within`` seconds of each lock start again.
+        """Report that the holder makes progress, so that the ``progress_within`` seconds of each lock start again.
 
         Raises LeaseLost if one of the leases is lost, NotHeld if they were released.
         """
@@ -512,7 +512,7 @@ class MultiLease(BaseMultiLease):
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     def renew(self, ttl: Seconds | None = None) -> None:
-        """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
+        """Set all leases to expire ``ttl`` seconds from now (default: their last lengths). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
@@ -529,7 +529,7 @@ class MultiLease(BaseMultiLease):
         """Release all locks.
 
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
-        be reached. Its locks are then free when their leases expire. The other locks are released in any case.
+        be reached. The locks there are then free when their leases expire. The other locks are released in any case.
         """
         self._core.release()
 
@@ -606,7 +606,7 @@ class AioMultiLease(BaseMultiLease):
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     async def renew(self, ttl: Seconds | None = None) -> None:
-        """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
+        """Set all leases to expire ``ttl`` seconds from now (default: their last lengths). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
@@ -623,7 +623,7 @@ class AioMultiLease(BaseMultiLease):
         """Release all locks.
 
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
-        be reached. Its locks are then free when their leases expire. The other locks are released in any case.
+        be reached. The locks there are then free when their leases expire. The other locks are released in any case.
         """
         await self._core.release()
 

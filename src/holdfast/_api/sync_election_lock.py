@@ -22,7 +22,7 @@ class LeaderLock(BaseSyncLock[Term]):
         return core
 
     def leader_name(self) -> bytes | None:
-        """Return the name of the leader, or of the process that holds the lock, for a message."""
+        """Return the name of the leader, or of the lock's holder, for a message; None or empty: unknown."""
         return self._driver().run(self._holder(election.NOBODY))
 
     def finish_release(self, core: SyncLeaseCore | None) -> None:

@@ -170,7 +170,7 @@ def local_queue_of(attempt: Attempt) -> LocalQueue:
 
 
 async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
-    """Ask the server for the lock. Meanwhile the other attempts of this process wait in its local queue.
+    """Ask the server for the lock, while other attempts of this process wait. Return Busy if the lock stays busy.
 
     ``turn``: permission to ask, with the server-queue position that the attempt has inherited, if any. ``at_once``: True to ask
     once, without waiting.

@@ -159,9 +159,9 @@ class LocalQueue:
         self.taken = 0.0
         """Monotonic time, in seconds, at which the server last granted the lock to this process."""
         self.asked = False
-        """True if another process is known to wait for the lock."""
+        """True if a client outside this queue waits for the lock, or may wait because a message has arrived unread."""
         self.crowded = False
-        """True if clients of other processes were waiting when the server last granted the lock to this process."""
+        """True if clients of other processes probably waited when the server last granted the lock to this process."""
         self.late_at = float("inf")
         """Monotonic time, in seconds, before which no waiter times out; infinity: no waiter has a timeout."""
         self.linger_until = self.next_look = 0.0

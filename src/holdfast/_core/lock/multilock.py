@@ -54,7 +54,7 @@ class Part(Protocol):
         """Start a new attempt to acquire this lock."""
 
     def take(self, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        """Acquire this lock alone, within ``wait`` seconds (None: without limit; 0: one try)."""
+        """Acquire this lock alone, within ``wait`` seconds (None: without limit; 0: one try). Return Busy if it stays busy."""
 
     def hold(self, grant: Grant) -> None:
         """Store the lease of this grant, which the keeper renews already."""

@@ -36,7 +36,7 @@ class Held(Protocol):
     over: bool
 
     def holder(self) -> Owner | None:
-        """Return the object that owns the lease."""
+        """Return the object that owns the lease; None if it was garbage-collected."""
 
 
 def nobody() -> None:

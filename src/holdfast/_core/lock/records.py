@@ -239,7 +239,7 @@ class Attempt:
     until: float | None
     """Monotonic time, in seconds, at which the wait ends; None: never."""
     waited: bool
-    """True if the attempt has waited for other attempts of this process; an outage of the server is then tolerated."""
+    """True once the attempt has waited in the local queue, or a server has refused it. Outages are then tolerated."""
     hasty: bool
     """True if a signal handler made this attempt with ``wait=0``, and had interrupted a change of the local queue.
 
@@ -256,9 +256,9 @@ class Attempt:
     began: float
     """Monotonic time, in seconds, at which `_core.lock.uncontended` began this attempt."""
     led: bool
-    """True once `_core.lock.uncontended` has given the turn in the local queue to this attempt, to ask the server."""
+    """True once `_core.lock.uncontended` has let this attempt ask the server."""
     entered: bool
-    """True once `_core.lock.uncontended` has put the attempt into the local queue."""
+    """True once `_core.lock.uncontended` has put this attempt into the local queue."""
     first: Answer[Any] | WireError | None
     """Outcome of the request of `_core.lock.uncontended`, until an operation uses it; None: there is none."""
     held_lease: HeldLease | None
@@ -374,7 +374,7 @@ class Waiter:
         self.late = False
         """True if the waiting attempt was woken because its wait has ended."""
         self.down: WireError | None = None
-        """Error of the last request about this waiter; None: the server replied to that request."""
+        """Error of the last request about this waiter or its inbox; None: the server replied to that request."""
 
     def put(self, outcome: Outcome | None) -> None:
         assert self.attempt.slot is not None
@@ -419,7 +419,7 @@ class Grant(Struct):
     in_claim_window: bool
     """True if the lease is only the short one that a hand-over grants (the claim window). The first renewal extends it."""
     queued: bool
-    """True if the attempt waited in the server's queue, or may have."""
+    """True if others may wait for the lock, for example because the attempt itself waited in the server's queue."""
     last: int
     """Last of the fences that the server reserved with this grant."""
     held_lease: HeldLease | None

@@ -130,7 +130,7 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
 
 
 async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:
-    """Replace ``token`` by the token of ``heir`` on the server, in up to `TRIES` tries until a reply arrives.
+    """Replace ``token`` by the token of ``heir`` on the server, in up to `TRIES` tries. Return the reply, Exchanged or Void.
 
     ``ends``: end of the ticket's lease, in milliseconds of server time; 0: ``token`` is not a ticket's. Afterwards
     ``heir.may_be_on_server`` is True if ``heir`` holds the lock. ``heir.maybe_in_flight`` is True if that is unknown.

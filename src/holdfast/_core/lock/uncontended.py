@@ -65,7 +65,7 @@ def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bo
     """Put an attempt for which `lead` has returned None into the local queue, if another attempt of this process has the turn.
 
     Return True once the caller may wait in `Attempt.slot` until monotonic time `Attempt.until`, and then call `woken`. Return
-    False, with nothing changed, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait for
+    False, and queue nothing, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait for
     itself without limit. ``wait``: as in `lead`. ``owner``: id of the calling thread or task.
     """
     queue = attempt.local_queue

@@ -121,7 +121,8 @@ class QuorumLease(HeldLease):
         """Return the request that releases the vote of the server with index ``server``, whether or not that vote was
         confirmed.
 
-        ``revoke``: True to make the server refuse late copies of the vote request, too.
+        ``revoke``: True to make the server refuse late copies of the vote request, too. ``timeout``: maximum seconds to wait
+        for the reply.
         """
         node_lease = self.node_leases.get(server)
         doubt = revoke or server in self.doubtful or (node_lease is not None and not node_lease.believed)
