@@ -20,7 +20,7 @@ class LeaderLock(BaseAioLock[Term]):
         return core
 
     async def leader_name(self) -> bytes | None:
-        """Return the name of the leader, or of the process that holds the lock, for a message."""
+        """Return the name of the leader, or of the lock's holder, for a message; None or empty: unknown."""
         return await self._driver().run(self._holder(election.NOBODY))
 
 

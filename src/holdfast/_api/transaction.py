@@ -255,7 +255,7 @@ class BaseTransaction(Steps, Generic[Client]):
         _watched.set(_watched.get() - self._mine)
 
     async def _begin(self) -> None:
-        """Send WATCH. Raises ServerError."""
+        """Send WATCH. Raises ServerError if the server cannot be reached or refuses."""
         try:
             await self._watch_first()
         except BaseException:

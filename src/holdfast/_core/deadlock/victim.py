@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
-"""Seconds for which a wait must have lasted before deadlocks that contain it are searched for."""
+"""Seconds for which a wait must have lasted before this process searches for deadlocks that contain the wait."""
 
 LOOK_EVERY_S = 0.5
 """Seconds between two searches for deadlocks."""
@@ -92,7 +92,7 @@ def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
 def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
     """Run an operation over ``line``, a connection of the keeper (background thread), and call ``then`` with its result.
 
-    The result is None if the operation failed. The operation may await commands to the server only.
+    The result is None if the operation failed. The operation may await only commands to the server.
     """
 
     def go_on(reply: Any, _sent: float = 0.0) -> None:

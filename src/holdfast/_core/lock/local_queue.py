@@ -78,7 +78,7 @@ KEEPER_TURN = _KeeperTurn()
 
 
 class LocalQueue:
-    """The attempt of this process that holds a lock, and the queue of its attempts that wait for the lock. Thread-safe."""
+    """The queue of this process for one lock, with the attempt that holds the lock or asks for it. Thread-safe."""
 
     __slots__ = (
         "__weakref__",

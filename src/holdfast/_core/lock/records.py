@@ -461,7 +461,7 @@ class AskServer(Struct):
 
 
 class Extend(Struct):
-    """The order to extend a lease on the server first, because the attempt got it without a fence, or nearly over.
+    """The order to extend a lease on the server first, because the attempt got it without a fence, or too near its end.
 
     ``fences``: number of further fences to reserve for this process; 0: none.
     """

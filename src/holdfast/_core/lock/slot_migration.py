@@ -24,7 +24,7 @@ def _read_again(raw: object) -> int:
 _Alone = tuple[Script[Any], Script[Any]]
 """Two scripts for one key. They replace a script for several keys.
 
-The first is used if the call has not begun, the second if the call may have been carried out in part.
+The first is used if the call has not begun. The second is used if the call may have been carried out in part.
 """
 
 _RENEW: Script[Any] = Script("lock/migrating", _read_renew)
