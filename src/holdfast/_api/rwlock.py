@@ -152,7 +152,7 @@ class WriteLease(BaseWriteLease, Lease):
     """The lease of a writer, which can be turned into a reader's."""
 
     def downgrade(self) -> None:
-        """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
+        """Become a reader, so that other readers are admitted. The lease and its fence stay. A reader cannot become a writer.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
@@ -241,7 +241,7 @@ class AioWriteLease(BaseWriteLease, AioLease):
     """The lease of a writer, which can be turned into a reader's."""
 
     async def downgrade(self) -> None:
-        """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
+        """Become a reader, so that other readers are admitted. The lease and its fence stay. A reader cannot become a writer.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """

@@ -168,8 +168,8 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
 
 
 class BoundedSemaphore(Semaphore):
-    """A `Semaphore` under the name that threading uses. Every `Semaphore` is bounded: only permits that are held can be
-    released."""
+    """A `Semaphore` under the name that threading uses. Every `Semaphore` is bounded, so only permits that are held can
+    be released."""
 
 
 @of_asyncio
@@ -246,5 +246,5 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
 
 @of_asyncio
 class AioBoundedSemaphore(AioSemaphore):
-    """A `Semaphore` under the name that threading uses. Every `Semaphore` is bounded: only permits that are held can be
-    released."""
+    """A `Semaphore` under the name that threading uses. Every `Semaphore` is bounded, so only permits that are held can
+    be released."""

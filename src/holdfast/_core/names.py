@@ -79,7 +79,8 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
 
     Raises ConfigError if a name is not valid.
 
-    ``key``: first of the three keys, to exclude clients of another lock library that use it; None: make the key from ``name``.
+    ``key``: first of the three keys, to exclude clients of another lock library that use this key; None: make the key from
+    ``name``.
     """
     if key is not None:
         _bytes(name, "name")

@@ -1,4 +1,4 @@
-"""Permits of semaphores and read-write locks: waiters get the permits that they ask for in their order of arrival.
+"""Permits of semaphores and read-write locks: waiters get the permits that they ask for, in the order of arrival.
 
 Permits are acquired, renewed and released like a lock, by the same Python code (`_core.lock`) with other scripts. The users of
 a semaphore choose its number of permits. A read-write lock has a fixed number of permits, `ALL`. A reader acquires one of

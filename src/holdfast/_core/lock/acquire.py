@@ -2,7 +2,7 @@
 
 An attempt first gets the turn in the queue inside its process (`_core.lock.local_queue`). One attempt at a time has the turn:
 it holds the lock, or asks the server for the lock. The other attempts of the process wait in that queue. Attempts for a
-`FairLock` or for permits have no such queue: each has the turn from its start. A `Strategy` names the functions that ask the
+`FairLock` or for permits have no such queue, so each has the turn from its start. A `Strategy` names the functions that ask the
 server or servers. Those for one server are in this module, those of candidates in `_core.election`, and those for several
 servers in `_core.quorum.acquire`.
 

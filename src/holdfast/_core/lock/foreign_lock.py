@@ -22,7 +22,7 @@ _NO_EXPIRY = -1
 def key_of(spec: Spec) -> bytes | None:
     """Return the key that another library's lock of the same name would have; None if the key need not be checked.
 
-    A program that passes ``prefix=`` or ``key=`` has chosen its keys on purpose, so they are not checked.
+    A program that passes ``prefix=`` or ``key=`` has chosen its keys on purpose, so these keys are not checked.
     """
     return None if spec.home or spec.prefix != names.PREFIX else names.name_of(spec.keys[0], names.PREFIX)
 

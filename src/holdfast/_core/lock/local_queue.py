@@ -58,8 +58,8 @@ The keeper (background thread) reads messages too, but up to 5 ms late in a busy
 RECALL_WITHIN_S = 0.25
 """Maximum seconds that an attempt with ``wait=0`` still waits for a lock that may become free at once.
 
-The lock may linger, which means that its last holder has released it, and keeps it for quick reuse. The attempt asks that
-holder to hand the lock over. Or this process may be about to release the lock, or to find its lease lost.
+The lock may linger, which means that the process of its last holder keeps it for quick reuse. The attempt asks that process to
+hand the lock over. Or this process may be about to release the lock, or to find its lease lost.
 """
 
 MORE_FENCES = 1000
@@ -149,7 +149,7 @@ class LocalQueue:
         self.held_lease: HeldLease | None = None
         """Lease that this process holds; None: no lease.
 
-        If `turn_of` is None, the lease lingers: its holder has released it, and it is kept for quick reuse.
+        If `turn_of` is None, the lease lingers, which means that it was released and is kept for quick reuse.
         """
         self.fence = 0
         """Fence of the present or last holder in this process."""
@@ -182,8 +182,8 @@ class LocalQueue:
     def enter(self, attempt: Attempt, now: float, *, at_once: bool = False) -> Turn | Busy | None:
         """Return the next step of an attempt that wants the lock from monotonic time ``now`` on.
 
-        Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued:
-        it waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and then calls `received`.
+        Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued.
+        It waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and then calls `received`.
         ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because even such
         an attempt may have to wait for a moment.
         """
@@ -219,8 +219,8 @@ class LocalQueue:
     def received(self, attempt: Attempt, now: float) -> Turn | Busy:
         """Return the next step of a queued attempt after its wait, at monotonic time ``now``.
 
-        If it got no turn, because its time is up, it has left the queue. Then return Busy with the last reply of the server to
-        this process, or Failed if the server does not reply.
+        If the attempt got no turn, because its time is up, it has left the queue. Then return Busy with the last reply of the
+        server to this process, or Failed if the server does not reply.
         """
         attempt.waited = True
         with self.mutex:
@@ -250,7 +250,7 @@ class LocalQueue:
         return True
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
+        """Return a grant of the lease that lingers (was released and is kept for quick reuse).
 
         Return None if no lease lingers, if its options differ, or if the server must be asked. Then call `enter`.
         """
@@ -705,9 +705,9 @@ class LocalQueue:
     def _grant(self, attempt: Attempt, held_lease: HeldLease, now: float, *, renewed: bool = False) -> Grant:
         """Return a grant of the held lease for the attempt, with the next reserved fence.
 
-        The grant has fence 0 if the server must be asked first: no reserved fence is left, or the lease is valid for too short
-        a time. ``renewed``: True if the lease was renewed just now. Any remaining time is then enough, because another renewal
-        would bring no more.
+        The grant has fence 0 if the server must be asked first, because no reserved fence is left, or the lease is valid for
+        too short a time. ``renewed``: True if the lease was renewed just now. Any remaining time is then enough, because
+        another renewal would bring no more.
         """
         fence, left = 0, held_lease.deadline - now
         if self.fence < self.last and (left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)):

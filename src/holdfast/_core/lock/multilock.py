@@ -69,7 +69,7 @@ class Part(Protocol):
     def hand_on(self) -> bool:
         """Begin the release of this lock: hand it on to a waiter of this process, if there is one.
 
-        Return True if the lock need not be released on the server: it was handed on, or was released before.
+        Return True if the lock need not be released on the server, because it was handed on or was released before.
         """
 
     def giving(self) -> tuple[str, bool, bool] | None:

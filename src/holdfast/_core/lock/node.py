@@ -243,7 +243,7 @@ class Node:
     def local_queue(self, spec: Spec) -> LocalQueue:
         """Return the queue of this process for a lock; create it if there is none. The caller holds the mutex.
 
-        If one ``key=`` is used under two prefixes, it has two queues, because each prefix has its own inbox for notifications.
+        If one ``key=`` is used under two prefixes, the key has two queues, because each prefix has its own inbox.
         """
         which = spec.keys[0], spec.prefix
         local_queue = self._local_queues.get(which)

@@ -87,7 +87,7 @@ class Queue(Protocol):
     def held_lease(self) -> HeldLease | None:
         """Return the lease that this process holds; None if it holds none.
 
-        If no attempt has the turn, the lease lingers: its holder has released it, and it is kept for quick reuse.
+        If no attempt has the turn, the lease lingers, which means that it was released and is kept for quick reuse.
         """
 
     @property
@@ -99,7 +99,7 @@ class Queue(Protocol):
         """Return the early renewals that check whether the lease still exists on the server."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
+        """Return a grant of the lease that lingers (was released and is kept for quick reuse).
 
         Return None if no lease lingers, if its options differ, or if the server must be asked. Then enter the queue.
         """

@@ -70,9 +70,9 @@ class Busy(NamedTuple):
     May be `PAUSED` or `UNKNOWN`.
     """
     lingers: bool
-    """True if the lock may linger: its holder has released it, and keeps it for quick reuse.
+    """True if the lock may linger, which means that its holder keeps it for quick reuse after the release.
 
-    The holder then hands the lock over when asked.
+    The holder then hands the lock over when another client asks for it.
     """
 
     @property

@@ -45,7 +45,7 @@ BATCH = 100
 REMEMBERED = 1000
 """Maximum number of ended attempts that are remembered.
 
-If the lock is granted to one of them too late, it is handed over to the next client at once.
+If the lock is granted to one of them too late, the lock is handed over to the next client at once.
 """
 
 

@@ -386,7 +386,7 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
 
 
 async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
-    """Release the lock on all servers. Return True once a majority confirms that it was held, False if it was lost before.
+    """Release the lock on all servers. Return True once a majority confirms that the lock was held, False if it was lost.
 
     If a server does not reply, the keeper (background thread) repeats the release until the vote of that server expires.
     Raises TooFew if the replies do not show whether the lock was still held.
