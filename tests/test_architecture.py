@@ -18,7 +18,7 @@ import pytest
 import holdfast
 import holdfast_lab
 from holdfast import aio
-from holdfast._api import aio_lock, sync_lock, sync_redlock, sync_rlock
+from holdfast._api import aio_lock, sync_lock
 from holdfast._core import control_records, names, requests
 from holdfast._core.lock import replies, server_queue
 from holdfast._lua import source
@@ -241,12 +241,12 @@ def test_public_members_of_leader(cls: type) -> None:
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
 
 
-@pytest.mark.parametrize("cls", [sync_rlock.RLock, aio.RLock])
+@pytest.mark.parametrize("cls", [holdfast.RLock, aio.RLock])
 def test_an_rlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
 
 
-@pytest.mark.parametrize("cls", [sync_redlock.Redlock, aio.Redlock, holdfast.RedeemedLock, aio.RedeemedLock])
+@pytest.mark.parametrize("cls", [holdfast.Redlock, aio.Redlock, holdfast.RedeemedLock, aio.RedeemedLock])
 def test_other_locks_have_what_a_lock_has_but_a_ticket(cls: type) -> None:
     assert members(cls) == set(LOCK.split()) - {"ticket"}
 
@@ -375,9 +375,9 @@ SYNC = {
     "MultiLease": holdfast.MultiLease,
     "MultiLock": holdfast.MultiLock,
     "RWLock": holdfast.RWLock,
-    "Redlock": sync_redlock.Redlock,
+    "Redlock": holdfast.Redlock,
     "Semaphore": holdfast.Semaphore,
-    "RLock": sync_rlock.RLock,
+    "RLock": holdfast.RLock,
     "RedeemedLock": holdfast.RedeemedLock,
     "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,

@@ -18,7 +18,6 @@ APART = ("bench",)
 """Folders left out: what a benchmark measures must be the plain loop of each API, with no flow in between."""
 
 LEFT = {
-    ("_api/aio_rlock.py acquire", "_api/sync_rlock.py acquire"),
     ("_core/lock/node.py local_queue", "_core/quorum/nodes.py local_queue"),
 }
 """Bodies that still stand twice, those of locks. The list only becomes shorter."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast._api.cache.cache import Cache, CacheStatistics, Memoized
     from holdfast._api.deadlock import Cycle, CycleWaiter, find_deadlocks
     from holdfast._api.decorator import locked
+    from holdfast._api.election import Elected, Election
     from holdfast._api.event import CountDownLatch, Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import Inspector
@@ -45,13 +46,12 @@ if TYPE_CHECKING:
     from holdfast._api.multilock import MultiLease, MultiLock
     from holdfast._api.once import Once, Outcome, Running, once
     from holdfast._api.redeem import RedeemedLock, redeem
+    from holdfast._api.redlock import Redlock, declare_new
+    from holdfast._api.rlock import RLock
     from holdfast._api.rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.statistics import LockStatistics
-    from holdfast._api.sync_election import Elected, Election
     from holdfast._api.sync_lock import FairLock, Lock
-    from holdfast._api.sync_redlock import Redlock, declare_new
-    from holdfast._api.sync_rlock import RLock
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
@@ -90,9 +90,9 @@ _LATER = {
     "CountDownLatch": "holdfast._api.event",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",
-    "declare_new": "holdfast._api.sync_redlock",
+    "declare_new": "holdfast._api.redlock",
     "Elected": "holdfast._core.election",
-    "Election": "holdfast._api.sync_election",
+    "Election": "holdfast._api.election",
     "Event": "holdfast._api.event",
     "FairLock": "holdfast._api.sync_lock",
     "fencing": "holdfast.fencing",
@@ -115,8 +115,8 @@ _LATER = {
     "ReadSide": "holdfast._api.rwlock",
     "redeem": "holdfast._api.redeem",
     "RedeemedLock": "holdfast._api.redeem",
-    "Redlock": "holdfast._api.sync_redlock",
-    "RLock": "holdfast._api.sync_rlock",
+    "Redlock": "holdfast._api.redlock",
+    "RLock": "holdfast._api.rlock",
     "Running": "holdfast._api.once",
     "RWLock": "holdfast._api.rwlock",
     "Schedule": "holdfast.schedule",

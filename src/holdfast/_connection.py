@@ -28,23 +28,20 @@ from holdfast._usage import replace_usage, usage_of
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast._api.aio_election import Election as AioElection
     from holdfast._api.aio_lock import FairLock as AioFairLock
     from holdfast._api.aio_lock import Lock as AioLock
-    from holdfast._api.aio_redlock import Redlock as AioRedlock
-    from holdfast._api.aio_rlock import RLock as AioRLock
     from holdfast._api.barrier import AioBarrier, Barrier
     from holdfast._api.cache.cache import AioCache, Cache
+    from holdfast._api.election import AioElection, Election
     from holdfast._api.event import AioCountDownLatch, AioEvent, CountDownLatch, Event
     from holdfast._api.inspector import AioInspector, Inspector
     from holdfast._api.multilock import AioMultiLock, MultiLock
     from holdfast._api.redeem import AioRedeemedLock, RedeemedLock
+    from holdfast._api.redlock import AioRedlock, Redlock
+    from holdfast._api.rlock import AioRLock, RLock
     from holdfast._api.rwlock import AioRWLock, RWLock
     from holdfast._api.semaphore import AioBoundedSemaphore, AioSemaphore, BoundedSemaphore, Semaphore
-    from holdfast._api.sync_election import Election
     from holdfast._api.sync_lock import FairLock, Lock
-    from holdfast._api.sync_redlock import Redlock
-    from holdfast._api.sync_rlock import RLock
     from holdfast._api.transaction import AioTransaction, Transaction
     from holdfast.schedule.schedule import AioSchedule, Schedule
 
@@ -62,15 +59,15 @@ _HOMES = {
     "AioBoundedSemaphore": "holdfast._api.semaphore",
     "AioCache": "holdfast._api.cache.cache",
     "AioCountDownLatch": "holdfast._api.event",
-    "AioElection": "holdfast._api.aio_election:Election",
+    "AioElection": "holdfast._api.election",
     "AioEvent": "holdfast._api.event",
     "AioFairLock": "holdfast._api.aio_lock:FairLock",
     "AioInspector": "holdfast._api.inspector",
     "AioLock": "holdfast._api.aio_lock:Lock",
     "AioMultiLock": "holdfast._api.multilock",
     "AioRedeemedLock": "holdfast._api.redeem",
-    "AioRedlock": "holdfast._api.aio_redlock:Redlock",
-    "AioRLock": "holdfast._api.aio_rlock:RLock",
+    "AioRedlock": "holdfast._api.redlock",
+    "AioRLock": "holdfast._api.rlock",
     "AioRWLock": "holdfast._api.rwlock",
     "AioSchedule": "holdfast.schedule.schedule",
     "AioSemaphore": "holdfast._api.semaphore",
@@ -79,7 +76,7 @@ _HOMES = {
     "BoundedSemaphore": "holdfast._api.semaphore",
     "Cache": "holdfast._api.cache.cache",
     "CountDownLatch": "holdfast._api.event",
-    "Election": "holdfast._api.sync_election",
+    "Election": "holdfast._api.election",
     "Event": "holdfast._api.event",
     "FairLock": "holdfast._api.sync_lock",
     "fenced_set": "holdfast.fencing",
@@ -90,8 +87,8 @@ _HOMES = {
     "MultiLock": "holdfast._api.multilock",
     "once": "holdfast._api.once",
     "RedeemedLock": "holdfast._api.redeem",
-    "Redlock": "holdfast._api.sync_redlock",
-    "RLock": "holdfast._api.sync_rlock",
+    "Redlock": "holdfast._api.redlock",
+    "RLock": "holdfast._api.rlock",
     "RWLock": "holdfast._api.rwlock",
     "Schedule": "holdfast.schedule.schedule",
     "Semaphore": "holdfast._api.semaphore",

@@ -32,9 +32,6 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._api.aio_election import Elected, Election
-    from holdfast._api.aio_redlock import Redlock, declare_new
-    from holdfast._api.aio_rlock import RLock
     from holdfast._api.asyncio_errors import BrokenBarrier
     from holdfast._api.barrier import AioBarrier as Barrier
     from holdfast._api.cache.cache import AioCache as Cache
@@ -42,6 +39,8 @@ if TYPE_CHECKING:
     from holdfast._api.cache.options import CacheStatistics
     from holdfast._api.deadlock import Cycle, CycleWaiter
     from holdfast._api.deadlock import aio_find_deadlocks as find_deadlocks
+    from holdfast._api.election import AioElection as Election
+    from holdfast._api.election import Elected
     from holdfast._api.event import AioCountDownLatch as CountDownLatch
     from holdfast._api.event import AioEvent as Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
@@ -53,6 +52,9 @@ if TYPE_CHECKING:
     from holdfast._api.once import aio_once as once
     from holdfast._api.redeem import AioRedeemedLock as RedeemedLock
     from holdfast._api.redeem import aio_redeem as redeem
+    from holdfast._api.redlock import AioRedlock as Redlock
+    from holdfast._api.redlock import aio_declare_new as declare_new
+    from holdfast._api.rlock import AioRLock as RLock
     from holdfast._api.rwlock import AioReadSide as ReadSide
     from holdfast._api.rwlock import AioRWLock as RWLock
     from holdfast._api.rwlock import AioWriteLease as WriteLease
@@ -91,9 +93,9 @@ _LATER = {
     "CountDownLatch": "holdfast._api.event:AioCountDownLatch",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",
-    "declare_new": "holdfast._api.aio_redlock",
+    "declare_new": "holdfast._api.redlock:aio_declare_new",
     "Elected": "holdfast._core.election",
-    "Election": "holdfast._api.aio_election",
+    "Election": "holdfast._api.election:AioElection",
     "Event": "holdfast._api.event:AioEvent",
     "find_deadlocks": "holdfast._api.deadlock:aio_find_deadlocks",
     "Holder": "holdfast._api.inspect",
@@ -109,8 +111,8 @@ _LATER = {
     "ReadSide": "holdfast._api.rwlock:AioReadSide",
     "redeem": "holdfast._api.redeem:aio_redeem",
     "RedeemedLock": "holdfast._api.redeem:AioRedeemedLock",
-    "Redlock": "holdfast._api.aio_redlock",
-    "RLock": "holdfast._api.aio_rlock",
+    "Redlock": "holdfast._api.redlock:AioRedlock",
+    "RLock": "holdfast._api.rlock:AioRLock",
     "Running": "holdfast._api.once",
     "RWLock": "holdfast._api.rwlock:AioRWLock",
     "Schedule": "holdfast.schedule.schedule:AioSchedule",

@@ -35,7 +35,7 @@ def test_shared_algorithms_are_listed_under_their_name() -> None:
     listed = {name: architecture.listed(name) for name in architecture.CAPABILITIES}
     assert "_api/semaphore.py" in listed["permit"]
     assert "_api/rwlock.py" in listed["permit"]
-    assert "_api/aio_redlock.py" in listed["quorum"]
+    assert "_api/redlock.py" in listed["quorum"]
     assert "_api/once.py" in listed["single_flight"]
     assert "_api/cache/cache.py" in listed["single_flight"]
     assert "_api/barrier.py" in listed["rendezvous"]

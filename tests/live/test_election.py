@@ -19,8 +19,9 @@ import redis
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
 from holdfast._api.caller import Caller
+from holdfast._api.election import Election
 from holdfast._api.flow import complete
-from holdfast._api.sync_election import Elected, Election
+from holdfast._core.election import Elected
 from holdfast._core.requests import Command
 from live.witness import until
 

@@ -43,14 +43,14 @@ ELECTION = (
     ),
     _defect(
         "resigns-in-silence",
-        "_api/election.py",
+        "_api/election_lock.py",
         "BaseTermCore.release_on_server",
         Nth("dropped", 2),
         "observers are not notified that the leader has resigned",
     ),
     _defect(
         "believes-while-handing-over",
-        "_api/election.py",
+        "_api/election_lock.py",
         "BaseTermCore.transfer",
         Nth("dropped", 2),
         "a leader that hands over believes that it leads until the reply",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._api.election import BaseTermCore
+from holdfast._api.election_lock import BaseTermCore
 from holdfast._core.election import (
     FOR_A_CANDIDATE,
     OBSERVE,

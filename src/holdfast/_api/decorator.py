@@ -203,20 +203,20 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
         from holdfast._api import aio_lock
 
         if reentrant:
-            from holdfast._api import aio_rlock
+            from holdfast._api import rlock
 
-            return aio_rlock.RLock
+            return rlock.AioRLock
         if several:
-            from holdfast._api import aio_redlock
+            from holdfast._api import redlock
 
-            return aio_redlock.Redlock
+            return redlock.AioRedlock
         return aio_lock.Lock
     if reentrant:
-        from holdfast._api.sync_rlock import RLock
+        from holdfast._api.rlock import RLock
 
         return RLock
     if several:
-        from holdfast._api.sync_redlock import Redlock
+        from holdfast._api.redlock import Redlock
 
         return Redlock
     from holdfast._api.sync_lock import Lock

@@ -1,138 +1,47 @@
-"""The common base of `Election` in both APIs: a candidate, the lock that makes it the leader, and its term."""
+"""`Election` for threads and for asyncio: a candidate for the leadership of several processes, and its term."""
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
-from collections.abc import Callable
-from typing import Any, Generic, Never, NoReturn
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn
 
-from holdfast._api import error_map, lock
-from holdfast._api.foreign_words import ELECTION_METHODS, ForeignMethods
-from holdfast._api.lease_core import LeaseCore
+from holdfast._api import error_map
+from holdfast._api.caller import AioCaller, Caller
+from holdfast._api.election_lock import (
+    AioElectionLock,
+    AioLeaderLock,
+    BaseElectionLock,
+    ElectionLock,
+    LeaderLock,
+    not_elected,
+    trouble,
+)
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.foreign_words import ASYNC_WITH, ELECTION_METHODS, WITH, ForeignMethods
+from holdfast._api.lease import AioTerm, Term
 from holdfast._api.lock import L
 from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
 from holdfast._api.statistics import LockStatistics
+from holdfast._clock import clock
 from holdfast._core import election
-from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch, NoSuchCandidate
+from holdfast._core.election import Elected, ElectionKeys, LeaderWatch
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt
-from holdfast._core.lock.replies import NO_ANSWER, PAUSED, Busy
-from holdfast._core.lock.spec import Spec
-from holdfast._core.names import side_key
-from holdfast._core.requests import Unknown, WireError
 from holdfast._durations import Seconds
-from holdfast._net.clients import Client, Servers
+from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
-from holdfast._runtime.process import describe
-from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, NotHeld
+
+__all__ = ["AioElection", "Elected", "Election"]
 
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
-class BaseElectionLock(lock.BaseLock[L, Client]):
-    """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
-    server's queue."""
-
-    _shared = False
-    _strategy = election.FOR_A_CANDIDATE
-    election: BaseElection[Any, Any]
-
-    @property
-    def election_keys(self) -> ElectionKeys:
-        return ElectionKeys(self._spec, side_key(self._spec.keys[0], b"observers"))
-
-    def _new_attempt(self, driver: Any) -> Attempt:
-        node = super()._new_attempt(driver).node
-        ours = self.election
-        observers = self.election_keys.observers
-        return Candidacy(self._spec, tally=self._tally, node=node, name=ours.candidate, value=ours.value, observers=observers)
-
-    def note_free(self, at: float) -> None:
-        """Report that the key of the lock was gone on its server at local time ``at`` (seconds)."""
-        endpoint = self._endpoint if self._cluster is None else self._shard(self._cluster)
-        self._found_free(endpoint, at)
-
-    async def _holder(self, busy: Busy) -> bytes | None:
-        if busy.process != PAUSED:
-            try:
-                found = (await election.look(self.election_keys)).value.leader
-            except (WireError, KeyConflict):
-                return None
-            if isinstance(found, Elected):
-                return found.name.encode()
-        record = await super()._holder(busy)
-        return (describe(record, busy.named, self._spec.keys[0]) or "").encode()
-
-    def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
-        if busy.process == PAUSED:
-            return super()._busy(busy, holder, waited)
-        return not_elected(self.election, holder, waited, busy.remaining)
-
-
-class BaseTermCore(LeaseCore):
-    """The internal object of a term (time as the leader) on one server: the part that the sync and the asyncio API share."""
-
-    attempt: Candidacy
-
-    async def release_on_server(self, known: bool | WireError | None = None) -> None:
-        await super().release_on_server(known)
-        await election.notify_observers(self.attempt.election_keys)
-
-    async def replace_value(self, value: str) -> None:
-        """Replace the text that observers get. `Election.proclaim` runs this operation."""
-        self.check()
-        self.attempt.value = value
-        try:
-            leads = await election.proclaim(self.attempt, self.fence)
-        except (WireError, KeyConflict) as error:
-            raise trouble(self.held_lease.spec, error) from error_map.cause(error)
-        if not leads:
-            self.taken_away()
-
-    async def transfer(self, to: str) -> None:
-        """Make the candidate called ``to`` the leader. `Election.hand_over` runs this operation."""
-        self.check()
-        held_lease = self.held_lease
-        held_lease.over = True  # Until it is known who leads, this candidate must not count as the leader.
-        try:
-            done = await election.transfer(self.attempt.election_keys, held_lease.token, to)
-        except Unknown as error:
-            await self.finish_release()
-            more = " (this candidate resigned, and the other one may lead now)"
-            raise trouble(held_lease.spec, error, more) from error_map.cause(error)
-        except (WireError, KeyConflict) as error:
-            self.go_on()
-            raise trouble(held_lease.spec, error) from error_map.cause(error)
-        except BaseException:
-            await self.finish_release()
-            raise
-        if done is True:
-            self.count_time(self.process.clock())
-            held_lease.end()
-            self.forget()
-            if held_lease.maybe_in_flight:
-                await self.give_up()  # A late copy of the request that acquired the lock must not acquire it again.
-            return
-        self.go_on()
-        if isinstance(done, NoSuchCandidate):
-            raise _no_candidate(held_lease.spec, to, done.names)
-        self.taken_away()
-
-    def go_on(self) -> None:
-        """Resume the renewals of a term that was not handed over."""
-        self.held_lease.over = False
-        self.look_again()
-
-    def taken_away(self) -> NoReturn:
-        if self.held_lease.lose("its key is gone, or another client holds it"):
-            self.forget()
-            self.notice_loss()
-        raise self.lease_lost()
-
-
-class BaseElection(ForeignMethods, Generic[L, Client]):
+class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
     """The options and the state of one candidate: the part that the sync and the asyncio API share."""
 
     _foreign = ELECTION_METHODS
@@ -146,7 +55,7 @@ class BaseElection(ForeignMethods, Generic[L, Client]):
 
     @staticmethod
     def _quorum_lock_type() -> type[Any]:
-        """Return the class of the lock for an election on several servers."""
+        """Return the class of the lock for an election on several servers. Most elections have one, so it is imported late."""
         raise NotImplementedError
 
     @hides_client("Election.__init__")
@@ -235,10 +144,7 @@ class BaseElection(ForeignMethods, Generic[L, Client]):
         ``what`` is the method that needs the term, for the message.
         """
         self._office(what)
-        core = self._lock.live_term()
-        if core is None:
-            raise self._not_leading()
-        return core
+        return self._term()
 
     def _office(self, what: str) -> ElectionKeys:
         """Return the keys of the election on its one server. Raises ConfigError for an election on several servers.
@@ -264,21 +170,29 @@ class BaseElection(ForeignMethods, Generic[L, Client]):
             self._lock.note_free(watch.free_at)
         return found
 
+    async def _next(self, watch: LeaderWatch) -> Elected | None:
+        key = self._office("observing").spec.keys[0]
+        found: Elected | None = await self._caller.run(self._change(watch), key, f"election {self.name!r}")
+        return found
 
-def not_elected(
-    ours: BaseElection[Any, Any], holder: bytes | None, waited: float, remaining: float | None = None
-) -> LockTimeout:
-    """Return the error for a candidate that was not elected in time."""
-    who = holder.decode(errors="replace") if holder else None
-    return LockTimeout(
-        f"{ours.candidate!r} was not elected to {ours.name!r} within {waited:.1f} s: "
-        f"{who or 'another candidate'} leads; campaign again, or pass a longer wait",
-        name=ours.name,
-        key=ours.key,
-        waited=waited,
-        holder=who,
-        remaining=remaining,
-    )
+    async def _campaign(self, wait: Seconds | None) -> Any:
+        started, lock = clock(), self._lock
+        while not self.is_leader or (lease := lock.lease) is None:
+            if not await self._call_user(functools.partial(lock.acquire, timeout=-1 if wait is None else wait)):
+                raise not_elected(self, await lock.leader_name(), clock() - started)
+        return lease
+
+    def _term(self) -> Any:
+        """Return the internal object of the term of this candidate. Raises NotHeld if it does not lead."""
+        core = self._lock.live_term()
+        if core is None:
+            raise self._not_leading()
+        return core
+
+    async def _proclaim(self, value: str) -> None:
+        core = self._leading("proclaim")
+        await self._call_user(functools.partial(core.run, core.replace_value, checked_value(value)))
+        self._value = value
 
 
 def _check_name(name: object, parameter: str) -> None:
@@ -293,25 +207,240 @@ def checked_value(value: object) -> str:
     return value
 
 
-NOBODY = NO_ANSWER
-"""Reply that names no holder: argument of `BaseElectionLock._holder` if no server has answered."""
+class Election(InThreads, BaseElection[Term, SyncClient]):
+    """A candidate in an election: at most one candidate leads at a time, and the others wait in strict order of arrival.
+
+    If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
+    a number, higher than that of each earlier term. Send this number along with your writes as a fencing token (see
+    `Term.fence`).
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL; or three, five or another odd number of
+            them, which elect by majority (as `Redlock`).
+        name: name of the election, 1 to 512 bytes.
+        candidate: name of this candidate, for observers and for `hand_over`; default: ``host:pid``.
+        value: text that observers get while this candidate leads, such as its URL.
+        ttl: length of the lease in seconds; renewed while this candidate leads.
+        wait: seconds to campaign. None: until elected.
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        prefix: start of all keys on the server.
+        quarantine: as for `Lock`; with one server only.
+        max_ttl: longest lease in seconds that clients of these servers use, the same for all of them; with several servers
+            only. Default: 60.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
+
+    _lock: LeaderLock
+    _caller_type = Caller
+    _lock_type = ElectionLock
+
+    @staticmethod
+    def _quorum_lock_type() -> type[Any]:
+        from holdfast._api.redlock import QuorumElectionLock
+
+        return QuorumElectionLock
+
+    @property
+    def lease(self) -> Term | None:
+        """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
+        return self._lock.lease
+
+    def campaign(self, wait: Seconds | None = None) -> Term:
+        """Wait until this candidate is elected, and return its term. If it leads already, return its term at once.
+
+        ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was
+        not elected in time, ServerError if the server cannot be reached.
+        """
+        before = self._lock.live_term()
+        try:
+            return complete(self._campaign(wait))  # type: ignore[no-any-return]
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._lock.give_back_since(before)  # An interrupt can come at any line.
+            raise
+
+    def resign(self) -> None:
+        """End the term of this candidate; the next candidate is elected at once.
+
+        Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead before. Raises ServerError if the server
+        cannot be reached. The next candidate is then elected when the lease expires.
+        """
+        core = None
+        try:
+            core = self._term()
+            core.release()
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._lock.finish_release(core)  # An interrupt can come at any line.
+            raise
+
+    def proclaim(self, value: str) -> None:
+        """Replace the text that observers get while this candidate leads.
+
+        Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead, ServerError if the server cannot be
+        reached, ConfigError if the text is too long.
+        """
+        complete(self._proclaim(value))
+
+    def hand_over(self, to: str) -> None:
+        """Make the candidate called ``to`` the leader, whatever its position in the queue. Finish your work as the leader
+        before this call.
+
+        Raises NoCandidate if there is no candidate of that name; this candidate then goes on leading. Raises NotHeld if this
+        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached. If the
+        request may have arrived all the same, this candidate no longer leads.
+        """
+        core = self._leading("hand_over")
+        try:
+            core.run(core.transfer, to)
+        except HoldfastError:
+            raise
+        except BaseException:
+            core.finish_interrupted_release()  # An interrupt can come at any line.
+            raise
+
+    def leader(self) -> Elected | None:
+        """Return the current leader: its name, term and value; None if there is none. Raises ServerError, as `observe` does."""
+        return complete(self._next(LeaderWatch()))
+
+    def observe(self) -> Iterator[Elected | None]:
+        """Yield the current leader (name, term, value), and the new one after each change, without end. None: there is no
+        leader.
+
+        Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
+        out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
+        longer.
+        """
+        watch = LeaderWatch()
+        while True:
+            yield complete(self._next(watch))
+
+    def __enter__(self) -> Term:
+        """Wait until this candidate is elected, and return its term. Raises LockTimeout or ServerError, as `campaign` does."""
+        return self._lock.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End the term. If the lead was lost, raises LeaseLost, or adds it as a note to the exception of the body."""
+        lock = self._lock
+        try:
+            lock.leave(error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            lock.give_back_entered()
+            raise
+        finally:
+            lock.forget_entered()
 
 
-def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Exception:
-    """Return the user's error for an internal error of an election, with ``more`` added to its text."""
-    if isinstance(error, KeyConflict):
-        return ConfigError(f"election {spec.name!r} is not possible: {error}; nothing was changed", parameter="name")
-    found = error_map.server_error(spec, error)
-    found.args = (f"{found}{more}",)
-    return found
+@of_asyncio
+class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
+    """A candidate in an election: at most one candidate leads at a time, and the others wait in strict order of arrival.
 
+    If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
+    a number, higher than that of each earlier term. Send this number along with your writes as a fencing token (see
+    `Term.fence`). If leadership is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 
-def _no_candidate(spec: Spec, to: str, names: tuple[str, ...]) -> NoCandidate:
-    there = f"candidates: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else "there are no candidates"
-    return NoCandidate(
-        f"no candidate called {to!r} is campaigning for {spec.name!r} ({there}); the leader goes on leading",
-        name=spec.name,
-        key=spec.key,
-        candidate=to,
-        candidates=names,
-    )
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL; or three, five or another odd number of
+            them, which elect by majority (as `Redlock`).
+        name: name of the election, 1 to 512 bytes.
+        candidate: name of this candidate, for observers and for `hand_over`; default: ``host:pid``.
+        value: text that observers get while this candidate leads, such as its URL.
+        ttl: length of the lease in seconds; renewed while this candidate leads.
+        wait: seconds to campaign. None: until elected.
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        prefix: start of all keys on the server.
+        quarantine: as for `Lock`; with one server only.
+        max_ttl: longest lease in seconds that clients of these servers use, the same for all of them; with several servers
+            only. Default: 60.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    if not TYPE_CHECKING:
+        __enter__ = WITH
+
+    _lock: AioLeaderLock
+    _caller_type = AioCaller
+    _lock_type = AioElectionLock
+
+    @staticmethod
+    def _quorum_lock_type() -> type[Any]:
+        from holdfast._api.redlock import AioQuorumElectionLock
+
+        return AioQuorumElectionLock
+
+    @property
+    def lease(self) -> AioTerm | None:
+        """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
+        return self._lock.lease
+
+    async def campaign(self, wait: Seconds | None = None) -> AioTerm:
+        """Wait until this candidate is elected, and return its term. If it leads already, return its term at once.
+
+        ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was
+        not elected in time, ServerError if the server cannot be reached.
+        """
+        return await self._campaign(wait)  # type: ignore[no-any-return]
+
+    async def resign(self) -> None:
+        """End the term of this candidate; the next candidate is elected at once.
+
+        Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead before. Raises ServerError if the server
+        cannot be reached. The next candidate is then elected when the lease expires.
+        """
+        await self._term().release()
+
+    async def proclaim(self, value: str) -> None:
+        """Replace the text that observers get while this candidate leads.
+
+        Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead, ServerError if the server cannot be
+        reached, ConfigError if the text is too long.
+        """
+        await self._proclaim(value)
+
+    async def hand_over(self, to: str) -> None:
+        """Make the candidate called ``to`` the leader, whatever its position in the queue. Finish your work as the leader
+        before this call.
+
+        Raises NoCandidate if there is no candidate of that name; this candidate then goes on leading. Raises NotHeld if this
+        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached. If the
+        request may have arrived all the same, this candidate no longer leads.
+        """
+        core = self._leading("hand_over")
+        await core.run(core.transfer, to)
+
+    async def leader(self) -> Elected | None:
+        """Return the current leader: its name, term and value; None if there is none. Raises ServerError, as `observe` does."""
+        return await self._next(LeaderWatch())
+
+    async def observe(self) -> AsyncIterator[Elected | None]:
+        """Yield the current leader (name, term, value), and the new one after each change, without end. None: there is no
+        leader.
+
+        Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
+        out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
+        longer.
+        """
+        watch = LeaderWatch()
+        while True:
+            yield await self._next(watch)
+
+    async def __aenter__(self) -> AioTerm:
+        """Wait until this candidate is elected, and return its term. Raises LockTimeout or ServerError, as `campaign` does."""
+        return await self._lock.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the term. If the lead was lost, raises LeaseLost, or adds it as a note to the exception of the body."""
+        await self._lock.__aexit__(kind, error, trace)

@@ -241,7 +241,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return core
 
     def progress(self) -> None:
-        """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
+        """Report that the holder makes progress, so that its ``progress_within`` seconds start again. Asks no server.
 
         This counts for the latest acquisition by this object. Raises NotHeld if this object holds nothing, LeaseLost if the
         lease is lost.

@@ -1,4 +1,4 @@
-"""The common base of `Redlock` in both APIs: checks of the server list, the lock and its lease, and declaring servers new."""
+"""`Redlock` and `declare_new`, for threads and for asyncio: locks over several independent servers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any, Literal, Never, TypeVar
 
 from holdfast._api import error_map, options
 from holdfast._api import lock as lock_base
-from holdfast._api.lease import BaseLease
-from holdfast._api.lease_core import LeaseCore
+from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.election_lock import AioLeaderLock, LeaderLock
+from holdfast._api.flow import of_asyncio
+from holdfast._api.lease import AioLease, AioTerm, BaseLease, Lease, Term
+from holdfast._api.lease_core import AioLeaseCore, LeaseCore, SyncLeaseCore
 from holdfast._api.options import MIN_TTL, seconds
+from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._clock import clock
 from holdfast._core import control_records
 from holdfast._core.lock.records import HeldLease
@@ -25,10 +29,11 @@ from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt,
 from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, Run, TooFew, WireError, in_the_way
 from holdfast._durations import Seconds
 from holdfast._lua import codes
-from holdfast._net.clients import Client, Servers
+from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve
+from holdfast._runtime.drivers.sync_quorum import Driver
 from holdfast._runtime.fanout import fanouts_of
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
@@ -353,3 +358,139 @@ def _declared(code: Any, new: str = "") -> str:
         case _:
             said = in_the_way(code).why
     return said
+
+
+class QuorumCore(BaseQuorumCore, SyncLeaseCore):
+    """The internal object behind a user's lease on several servers."""
+
+
+class Redlock(BaseRedlock[Lease, SyncClient], BaseSyncLock[Lease]):
+    """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
+
+    The lock asks all servers at the same time, and does not wait for slow ones once a majority has decided (the Redlock
+    algorithm, redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data,
+    for example by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once,
+    by `holdfast.declare_new` or ``holdfast nodes init``. The process that has waited longest gets the lock, as far as the
+    servers agree. Options and methods are those of `Lock`, except for the method ``ticket`` and the options ``linger``,
+    ``replicas``, ``quarantine`` and ``deadlock``.
+
+    Args:
+        servers: three, five or another odd number of clients or URLs; or a dictionary of them with names as keys, if clients
+            use different addresses for the same server.
+        max_ttl: longest lease in seconds on these servers, the same for all of their clients.
+        answer_within: seconds to wait for a server in one round, unless a majority of the servers has decided before.
+
+    Raises:
+        ConfigError: an option is out of range, or the servers cannot be used together.
+        QuorumError: too few servers can vote; its ``nodes`` has the answer of each.
+    """
+
+    _core_type = QuorumCore
+
+    def _new_driver(self) -> Driver:
+        return Driver(current(), self._endpoint)
+
+
+class QuorumElectionLock(LeaderLock, Redlock):
+    """The lock of an election on several servers. Its holder leads."""
+
+    _lease_type = Term
+
+
+@hides_client()
+def declare_new(
+    servers: SyncClient | Servers[SyncClient],
+    *,
+    max_ttl: Seconds = options.LONGEST_LEASE,
+    force: bool = False,
+    answer_within: Seconds = 2.0,
+    prefix: str = "hf:",
+) -> dict[str, str]:
+    """Declare that servers are new and hold no locks, so that they vote or grant locks at once. Return the outcome for each.
+
+    Call this once for new servers, never from a program that uses them, because a server that has lost its data looks new too.
+    Raises ConfigError if an option is out of range or the servers cannot be used together.
+
+    Args:
+        servers: the servers of a `Redlock`; or one client or URL, whose server then grants locks with ``quarantine=`` at once.
+        max_ttl: longest lease in seconds: the ``max_ttl=`` of the `Redlock`, or the ``quarantine=`` of the locks.
+        force: declare every server, even one that may have lost locks, or was declared with another longest lease or list of
+            servers.
+        answer_within: seconds to wait for the answer of each server.
+        prefix: the prefix of the locks; servers are declared for each prefix.
+    """
+    endpoints, operation = declaring(servers, "sync", max_ttl=max_ttl, force=force, answer_within=answer_within, prefix=prefix)
+    return Driver(current(), endpoints).run(operation)
+
+
+class AioQuorumCore(BaseQuorumCore, AioLeaseCore):
+    """The internal object behind a user's lease on several servers."""
+
+
+@of_asyncio
+class AioRedlock(BaseRedlock[AioLease, AsyncClient], BaseAioLock[AioLease]):
+    """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
+
+    The lock asks all servers at the same time, and does not wait for slow ones once a majority has decided (the Redlock
+    algorithm, redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data,
+    for example by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once,
+    by `holdfast.declare_new` or ``holdfast nodes init``. The process that has waited longest gets the lock, as far as the
+    servers agree. Options and methods are those of `Lock`, except for the method ``ticket`` and the options ``linger``,
+    ``replicas``, ``quarantine`` and ``deadlock``.
+
+    Args:
+        servers: three, five or another odd number of clients or URLs; or a dictionary of them with names as keys, if clients
+            use different addresses for the same server.
+        max_ttl: longest lease in seconds on these servers, the same for all of their clients.
+        answer_within: seconds to wait for a server in one round, unless a majority of the servers has decided before.
+
+    Raises:
+        ConfigError: an option is out of range, or the servers cannot be used together.
+        QuorumError: too few servers can vote; its ``nodes`` has the answer of each.
+    """
+
+    _core_type = AioQuorumCore
+
+    def _new_driver(self) -> Any:
+        from holdfast._runtime.drivers.aio_quorum import Driver  # Imported late: programs of threads need no asyncio.
+
+        return Driver(current(), self._endpoint)
+
+
+class AioQuorumElectionLock(AioLeaderLock, AioRedlock):
+    """The lock of an election on several servers. Its holder leads."""
+
+    _lease_type = AioTerm
+
+
+@of_asyncio
+async def aio_declare_new(
+    servers: AsyncClient | Servers[AsyncClient],
+    *,
+    max_ttl: Seconds = options.LONGEST_LEASE,
+    force: bool = False,
+    answer_within: Seconds = 2.0,
+    prefix: str = "hf:",
+) -> dict[str, str]:
+    """Declare that servers are new and hold no locks, so that they vote or grant locks at once. Return the outcome for each.
+
+    Call this once for new servers, never from a program that uses them, because a server that has lost its data looks new too.
+    Raises ConfigError if an option is out of range or the servers cannot be used together.
+
+    Args:
+        servers: the servers of a `Redlock`; or one client or URL, whose server then grants locks with ``quarantine=`` at once.
+        max_ttl: longest lease in seconds: the ``max_ttl=`` of the `Redlock`, or the ``quarantine=`` of the locks.
+        force: declare every server, even one that may have lost locks, or was declared with another longest lease or list of
+            servers.
+        answer_within: seconds to wait for the answer of each server.
+        prefix: the prefix of the locks; servers are declared for each prefix.
+    """
+    from holdfast._runtime.drivers.aio_quorum import Driver  # Imported late: programs of threads need no asyncio.
+
+    try:
+        endpoints, operation = declaring(
+            servers, "asyncio", max_ttl=max_ttl, force=force, answer_within=answer_within, prefix=prefix
+        )
+    finally:
+        del servers  # Their URLs may contain passwords, and error reporters send the variables of each frame.
+    return await Driver(current(), endpoints).run(operation)

@@ -1,4 +1,4 @@
-"""The common base of `RLock` in both APIs: the owners of reentrant locks, and how often each owner has acquired a lock.
+"""`RLock` for threads and for asyncio: a lock that its owner can acquire again. It counts how often each owner has acquired it.
 
 An owner is an asyncio task, or the thread if no task runs in it. The counts are kept in this process; the server does not know
 them. When an owner has ended, its counts are dropped, and its locks are no longer renewed.
@@ -10,16 +10,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, MutableMapping
-from typing import Any, Literal, Never, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, cast
 
-from holdfast._api.lease import BaseLease, core_of
-from holdfast._api.lease_core import Entered, LeaseCore
+from holdfast._api.aio_lock import Lock as AioLock
+from holdfast._api.flow import of_asyncio
+from holdfast._api.lease import AioLease, AioLockLease, BaseLease, Lease, LockLease, core_of
+from holdfast._api.lease_core import AioLeaseCore, Entered, LeaseCore, SyncLeaseCore
 from holdfast._api.lock import BaseLock, L
-from holdfast._api.options import refuse_mistaken
+from holdfast._api.options import acquire_wait, refuse_mistaken
+from holdfast._api.redlock import AioQuorumCore, AioRedlock, QuorumCore, Redlock
+from holdfast._api.sync_lock import Lock
 from holdfast._durations import Seconds
-from holdfast._net.clients import Client, Servers
+from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
 from holdfast._net.redaction import hides_client
-from holdfast.errors import ConfigError, LeaseLost, NotHeld
+from holdfast._net.resolve import are_several
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, NotHeld
 
 T = TypeVar("T")
 
@@ -193,6 +199,8 @@ class Reentrant(BaseLock[L, Client]):
     """A mixin with the options and state that make a lock reentrant, for both APIs."""
 
     _several = False
+    _type_on_several_servers: type[Any] | None = None
+    """The class of the objects that are made instead if several servers are passed; None: none are."""
 
     @hides_client("RLock.__init__")
     def __init__(
@@ -227,6 +235,14 @@ class Reentrant(BaseLock[L, Client]):
             "progress_within": progress_within, "deadlock": deadlock,
         }  # fmt: skip
         super().__init__(client, name, **self._fitting(options))  # type: ignore[arg-type]  # super() may be a BaseRedlock
+
+    if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
+
+        def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
+            several = vars(cls).get("_type_on_several_servers")
+            return object.__new__(several if several is not None and are_several(client) else cls)
+
+        __new__.__wrapped__ = __init__  # For the signature that help() shows.
 
     def _start(self) -> None:
         super()._start()
@@ -263,6 +279,15 @@ class Reentrant(BaseLock[L, Client]):
 
     _current: Any = property(_live, _took)
     """The lease of the calling thread or task. Setting it stores the lease with its owner, not in this lock object."""
+
+    def _acquired_again(self, blocking: bool, timeout: Seconds) -> bool:
+        """Acquire the lock once more and return True if the caller holds it; else return False."""
+        held = holdings()
+        mine = held.mine(self._mark) if self._mark in held else None
+        if mine is None:
+            return False
+        acquire_wait(self._wait, blocking, timeout)
+        return mine.again(True)
 
     def _held(self) -> Holding:
         """Return the holding of the calling thread or task. Raises NotHeld if it has none."""
@@ -304,3 +329,268 @@ class Reentrant(BaseLock[L, Client]):
         """Return how often this thread or task has acquired the lock, as a threading.RLock does."""
         holding = holdings().get(self._mark)
         return 0 if holding is None or holding.over else holding.count
+
+
+class _SyncOwnedCore(BaseOwnedCore, SyncLeaseCore):
+    """The internal object of the lease of an RLock, of a thread."""
+
+
+class RLock(Reentrant[LockLease, SyncClient], Lock):
+    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as
+    the owner has acquired it.
+
+    Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
+    the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
+    it. All RLock objects of one name and server count as one lock. If the lease was lost, acquiring the lock again
+    raises LeaseLost.
+
+    Args:
+        client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
+        max_ttl: as for `Redlock`, with several servers only.
+        answer_within: as for `Redlock`, with several servers only. ``linger``, ``replicas``, ``quarantine`` and ``deadlock``
+            work with one server only. All other options are as for `Lock`.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _core_type: type[SyncLeaseCore] = _SyncOwnedCore
+
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
+        """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
+        again at once.
+
+        Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
+        cannot be reached.
+        """
+        refuse_mistaken(mistaken, "acquire")
+        return self._acquired_again(blocking, timeout) or super().acquire(blocking, timeout)
+
+    def release(self) -> None:
+        """Release one acquisition; the lock is free when all acquisitions are released. Only the thread or task that acquired
+        the lock can release it.
+
+        Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
+        Raises ServerError if the server cannot be reached. The lock is then free when the lease expires.
+        """
+        count = 0
+        try:
+            mine = holdings()
+            held = mine.get(self._mark)
+            if held is None:
+                raise self._not_held()
+            count = held.count
+            if mine.leave(self._mark) is not None:
+                self._release_last(mine, held)
+        except HoldfastError:
+            raise
+        except BaseException:
+            # An exception of an interrupt or a signal handler can come at any line.
+            self._once_less(count)
+            raise
+
+    def _release_last(self, mine: Holdings, held: Holding) -> None:
+        try:
+            held.core.release()
+        except NotHeld:
+            raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `Holding`.
+        except BaseException:
+            mine.tidy(self._mark)
+            raise
+        del mine[self._mark]
+
+    def _once_less(self, count: int) -> None:
+        """Finish an interrupted `release`. ``count``: number of acquisitions before it; 0: nothing was changed yet."""
+        mine = holdings()
+        held = mine.get(self._mark)
+        if held is not None:
+            count = count or held.count
+            if count > 1:
+                held.count = count - 1
+            else:
+                held.core.finish_interrupted_release()
+                mine.tidy(self._mark)
+
+    def __enter__(self) -> LockLease:
+        """Acquire the lock within this object's ``wait`` and return the lease. A caller that holds the lock already acquires it
+        again at once.
+
+        Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
+        be reached.
+        """
+        mine = holdings().mine(self._mark)
+        if mine is None:
+            return super().__enter__()
+        return mine.again(cast("LockLease", mine.core.user_lease()))  # The lease first: an interrupt in it must count nothing.
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Release the acquisition that this ``with`` made.
+
+        If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
+        to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
+        """
+        try:
+            holding = self._inside()
+            holding.leaving = holding.count
+            if holding.count > 1:
+                self._step_out(error)
+            else:
+                self._leave(holding.core, error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            # An exception of an interrupt or a signal handler can come at any line.
+            self._interrupted(self._inside())
+            raise
+        finally:
+            holdings().left(self._mark)
+
+    def _interrupted(self, holding: Holding) -> None:
+        """Finish the end of a ``with`` statement that was interrupted at an unknown point."""
+        holding.leaving = holding.leaving or holding.count
+        if holding.leaving > 1:
+            holding.count = holding.leaving - 1
+        else:
+            holding.core.finish_interrupted_release()
+
+    def _release_save(self) -> int:
+        """Release the lock completely and return how often it was acquired. threading.Condition calls this, as on a
+        threading.RLock."""
+        holding = self._held()
+        holding.saved = holding.count
+        holding.core.release()
+        return holding.saved
+
+    def _acquire_restore(self, count: int) -> None:
+        """Acquire the lock again ``count`` times, without a time limit. threading.Condition calls this, as on a
+        threading.RLock."""
+        super().acquire(timeout=threading.TIMEOUT_MAX)
+        self._held().count = count
+
+
+class _OnSeveralServers(RLock, Redlock):
+    """An `RLock` on several servers. A majority of them has to grant it."""
+
+    _core_type = QuorumCore
+    _lease_type = Lease  # type: ignore[assignment]  # without tickets
+    _several = True
+
+
+# The name that users see in messages and in type(lock).
+_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = "RLock"
+RLock._type_on_several_servers = _OnSeveralServers  # noqa: SLF001 - of this module
+
+
+class _AioOwnedCore(BaseOwnedCore, AioLeaseCore):
+    """The internal object of the lease of an RLock, of a task."""
+
+
+@of_asyncio
+class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
+    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as
+    the owner has acquired it.
+
+    Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
+    the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
+    it. All RLock objects of one name and server count as one lock. If the lease was lost, acquiring the lock again
+    raises LeaseLost.
+
+    Args:
+        client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
+        max_ttl: as for `Redlock`, with several servers only.
+        answer_within: as for `Redlock`, with several servers only. ``linger``, ``replicas``, ``quarantine`` and ``deadlock``
+            work with one server only. All other options are as for `Lock`.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _core_type: type[AioLeaseCore] = _AioOwnedCore
+
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
+        """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
+        again at once.
+
+        Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
+        cannot be reached.
+        """
+        refuse_mistaken(mistaken, "acquire")
+        return self._acquired_again(blocking, timeout) or await super().acquire(blocking, timeout)
+
+    async def release(self) -> None:
+        """Release one acquisition; the lock is free when all acquisitions are released. Only the thread or task that acquired
+        the lock can release it.
+
+        Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
+        Raises ServerError if the server cannot be reached. The lock is then free when the lease expires.
+        """
+        mine = holdings()
+        try:
+            holding = mine.leave(self._mark)
+        except KeyError:
+            raise self._not_held() from None
+        if holding is not None:
+            try:
+                await holding.core.release()
+            except NotHeld:
+                raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `Holding`.
+            except BaseException:
+                mine.tidy(self._mark)
+                raise
+            del mine[self._mark]
+
+    async def __aenter__(self) -> AioLockLease:
+        """Acquire the lock within this object's ``wait`` and return the lease. A caller that holds the lock already acquires it
+        again at once.
+
+        Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
+        be reached.
+        """
+        mine = holdings().mine(self._mark)
+        if mine is None:
+            return await super().__aenter__()
+        core = mine.core
+        lease: AioLockLease = core.user_lease()
+        mine.again(lease)
+        if core.body_task is None:
+            core.body_task, mine.guarded = self._this_task(), mine.count
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the acquisition that this ``async with`` made.
+
+        If the lease was lost and the body succeeded, or was cancelled because of the loss, LeaseLost is raised. If the body
+        raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued, and
+        the lock is free when the lease expires.
+        """
+        holding = self._inside()
+        core = holding.core
+        if holding.count == holding.guarded:
+            core.body_task, holding.guarded = None, 0
+        error = core.end_of_body(error)
+        holding.leaving = holding.count
+        try:
+            if holding.count > 1:
+                self._step_out(error)
+            else:
+                await self._leave(core, error)
+        finally:
+            holdings().left(self._mark)
+
+
+class _AioOnSeveralServers(AioRLock, AioRedlock):
+    """An `RLock` on several servers. A majority of them has to grant it."""
+
+    _core_type = AioQuorumCore
+    _lease_type = AioLease  # type: ignore[assignment]  # without tickets
+    _several = True
+
+
+_AioOnSeveralServers.__name__ = _AioOnSeveralServers.__qualname__ = (
+    "RLock"  # The name that users see in messages and in type(lock).
+)
+AioRLock._type_on_several_servers = _AioOnSeveralServers  # noqa: SLF001 - of this module

@@ -22,7 +22,8 @@ from holdfast.cli.supervise import Interrupted, Signals
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, LockTimeout, QuorumError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._api.sync_election import Elected, Election
+    from holdfast._api.election import Election
+    from holdfast._core.election import Elected
     from holdfast.cli.supervise import Lease
 
 TAKES_COMMAND = True
@@ -93,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Election:
     """Return an `Election` (one candidate) with the settings of the options. ``wait``: seconds to campaign; None: no limit."""
-    from holdfast._api.sync_election import Election
+    from holdfast._api.election import Election
 
     options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
     servers = urls[0] if len(urls) == 1 else urls

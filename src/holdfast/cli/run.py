@@ -36,7 +36,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._api.sync_election import Election
+    from holdfast._api.election import Election
     from holdfast._api.sync_lock import BaseSyncLock
     from holdfast.cli.supervise import Lease
 
@@ -390,7 +390,7 @@ class Run:
             from holdfast._api.sync_lock import Lock
 
             return Lock(self.urls[0], *args, **options)
-        from holdfast._api.sync_redlock import Redlock
+        from holdfast._api.redlock import Redlock
 
         return Redlock(self.urls, *args, **options)
 

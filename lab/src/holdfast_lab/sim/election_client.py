@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast._api.election import BaseTermCore
+from holdfast._api.election_lock import BaseTermCore
 from holdfast._core import election as elections
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch
 from holdfast._core.lock.records import Attempt, Grant
