@@ -254,7 +254,7 @@ class Reentrant(BaseLock[L, Client]):
         self._mark: Mark = " ".join((self._face, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
 
     def _fitting(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options that fit the servers, which are one or several. Raises ConfigError if another option is set."""
+        """Return the options that fit the number of servers. Raises ConfigError if an option that does not fit is set."""
         for name, default in (ONE_SERVER if self._several else SEVERAL).items():
             if options.pop(name) != default:
                 only = "one server" if self._several else "several servers"

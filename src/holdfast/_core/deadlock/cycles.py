@@ -237,7 +237,7 @@ async def waiters_of_holder(key: str) -> list[Link]:
 async def evidence(cycle: Chain) -> Evidence | None:
     """Return the holder and the last fence of each lock in a cycle, as the servers report them now.
 
-    Return None if one of the locks is not held by the process that the cycle names.
+    Return None if one of the locks is not held by the process that the cycle names, or if that process is dead.
     """
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
