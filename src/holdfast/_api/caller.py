@@ -1,6 +1,6 @@
 """Callers: objects that send operations about one key to a server, from a thread or an asyncio task. Locks do not use them.
 
-The methods of a caller are steps of flows: they are awaited in both APIs (see `holdfast._api.flow`).
+The coroutine methods of a caller are steps of flows, which both APIs await (see `holdfast._api.flow`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class BaseCaller(Steps):
         return self.endpoint.address
 
     def _driver_for(self, process: Process, endpoint: Endpoint) -> Any:
-        """Return the driver (runs operations on one server) of the process, and in asyncio of the running loop."""
+        """Return the driver that runs operations on the server ``endpoint``; in asyncio, the driver of the running event
+        loop."""
         raise NotImplementedError
 
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
@@ -87,7 +88,7 @@ class BaseCaller(Steps):
         raise NotImplementedError
 
     async def driver(self, key: bytes) -> Any:
-        """Return the driver (runs operations on one server) for the server of ``key``. Raises WireError."""
+        """Return the driver that runs operations on the server of ``key``. Raises WireError."""
         cluster = self.endpoint.cluster
         if cluster is None:
             return self._driver_for(current(), self.endpoint)
@@ -99,13 +100,13 @@ class BaseCaller(Steps):
 
 
 class Caller(InThreads, BaseCaller):
-    """The caller of the sync API, for the calling thread."""
+    """The caller of the sync API. An operation runs in the thread that calls the method."""
 
     @hides_client()
     def __init__(self, client: object) -> None:
         super().__init__(client)
         self._kept: Any = None
-        """The driver of the latest call; None before it."""
+        """The driver of the latest call; None before the first call."""
 
     def _driver_for(self, process: Process, endpoint: Endpoint) -> Any:
         driver = self._kept
@@ -118,7 +119,7 @@ class Caller(InThreads, BaseCaller):
 
 
 class AioCaller(InTasks, BaseCaller):
-    """The caller of asyncio, for the running task, in any event loop."""
+    """The caller of asyncio. An operation runs in the task that calls the method, in any event loop."""
 
     @hides_client()
     def __init__(self, client: object) -> None:

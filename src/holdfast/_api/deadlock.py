@@ -17,9 +17,10 @@ __all__ = ["Cycle", "CycleWaiter", "aio_find_deadlocks", "find_deadlocks"]
 def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients on a server or Cluster that would wait for each other's locks forever.
 
-    The list is empty if there are none. Once a holder has waited for another lock for half a second, it reports this wait to
-    the server. The call finds only reported waits. It checks a possible cycle twice, which takes a moment longer. Source: E. G.
-    Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
+    The list is empty if there are none. Once a holder has waited for another lock for about half a second, its process reports
+    this wait to the server. Semaphores and read-write locks do not count. The call finds only reported waits. It checks a
+    possible cycle twice, which takes a moment longer. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM
+    Computing Surveys 3, 1971.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
@@ -38,9 +39,10 @@ def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> li
 async def aio_find_deadlocks(client: AsyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients on a server or Cluster that would wait for each other's locks forever.
 
-    The list is empty if there are none. Once a holder has waited for another lock for half a second, it reports this wait to
-    the server. The call finds only reported waits. It checks a possible cycle twice, which takes a moment longer. Source: E. G.
-    Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
+    The list is empty if there are none. Once a holder has waited for another lock for about half a second, its process reports
+    this wait to the server. Semaphores and read-write locks do not count. The call finds only reported waits. It checks a
+    possible cycle twice, which takes a moment longer. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM
+    Computing Surveys 3, 1971.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.

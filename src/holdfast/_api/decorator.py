@@ -27,7 +27,7 @@ _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", d
 
 
 class Skipping(Protocol):
-    """The decorator that ``locked(busy="skip")`` returns: a call that is skipped returns None."""
+    """The type of the decorator that ``locked(busy="skip")`` returns. A call that is skipped returns None."""
 
     @overload  # For a coroutine function, it is the awaited result that may be None.
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
@@ -98,12 +98,12 @@ def locked(
         on_lost: as for `Lock`.
         label: as for `Lock`.
         prefix: as for `Lock`.
-        reentrant: True if the function may call itself, or other functions under the same lock: the lock is then an `RLock`.
+        reentrant: True if the function may call itself, or other functions under the same lock. The lock is then an `RLock`.
 
     Raises:
-        ConfigError: at decoration, if an option or the template is invalid. At a call, if the name is empty or too long, or if
-            ``reentrant`` is False and the calling code holds the lock already by this decorator, so that the call would wait
-            for itself.
+        ConfigError: at decoration, if an option or the template is invalid. At a call, if the name is empty or too long. Also
+            at a call, if ``reentrant`` is False and the calling code already holds the lock through `locked`, so that the call
+            would wait for itself.
     """
     refuse_mistaken(mistaken, "locked")
     if busy not in {"wait", "raise", "skip"}:
@@ -137,7 +137,7 @@ class _Locked(Steps):
         self._function, self._lock_for, self._busy, self._reentrant = function, lock, busy, reentrant
 
     def decorated(self) -> Callable[..., Any]:
-        """Return the function that runs this flow."""
+        """Return the decorated function, which runs the flow `_call` at each call."""
         return self._as_function(self._call, self._function)
 
     async def _call(self, *args: Any, **kwargs: Any) -> Any:
@@ -161,15 +161,15 @@ class _Locked(Steps):
             _held.set(marked)
 
     async def _call_under(self, own: Any, leases: list[Any], function: Callable[[], Any]) -> Any:
-        """Call the function under the lock, whose lease is put into ``leases``.
+        """Call the function under the lock ``own``, whose lease is put into ``leases``.
 
-        Each API uses its own ``with`` statement, instead of calling ``__enter__``: CPython runs no signal handler between the
-        ``__enter__`` and the body of a ``with`` statement, so an interrupt there cannot leave the lock held.
+        Each API uses its own ``with`` statement, instead of calling ``__enter__``, because CPython runs no signal handler
+        between the ``__enter__`` and the body of a ``with`` statement. So an interrupt there cannot leave the lock held.
         """
         raise NotImplementedError
 
     async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:
-        """Release the lock after an interrupt at the end of its block."""
+        """Release the lock ``own``, because an interrupt kept the end of the ``with`` statement from doing so."""
         raise NotImplementedError
 
 
@@ -225,9 +225,10 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
 
 
 def _mark(own: Any, owner: object, before: frozenset[tuple[object, ...]]) -> None:
-    """Record that the call stack is about to hold the lock ``own``. ``before``: the locks that it holds already.
+    """Record that the call stack is about to hold the lock ``own``.
 
-    Raises ConfigError if it holds this lock already and cannot acquire it again.
+    ``owner``: the calling thread or task. ``before``: the locks that the call stack holds already. Raises ConfigError if this
+    lock is one of them, unless it is an `RLock`, which can be acquired again.
     """
     entry = owner, own._endpoint, own.key  # noqa: SLF001 - compared only, at each call of the function
     if entry in before and own.lease is None:  # An RLock with a lease can be acquired again.

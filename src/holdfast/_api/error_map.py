@@ -17,7 +17,7 @@ Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
 
 
 def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
-    """Return the ServerError for an internal error about ``what``, such as a lock, with advice if there is any."""
+    """Return the ServerError for an internal error about ``what``, such as a lock. Its text contains advice if there is any."""
     how = "refused" if isinstance(error, Refused) else "failed"
     if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
         how = "refused by one server of a Cluster; pass the whole Cluster: redis+cluster://host:port, or a RedisCluster client"

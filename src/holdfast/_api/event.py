@@ -69,8 +69,8 @@ class Named:
 
     @contextmanager
     def _in_words(self, parameter: str) -> Iterator[None]:
-        """Translate internal errors into those of users. ``parameter`` is the option that all users of the object must agree
-        on."""
+        """Translate internal errors inside the ``with`` statement into errors for users. ``parameter`` is the option for which
+        all users of the object must pass the same value."""
         facts = {"name": self._name, "key": self.key}
         try:
             yield

@@ -19,7 +19,7 @@ N = TypeVar("N")
 
 
 class Runner(Protocol):
-    """A driver of either API: runs operations for one process, in a thread or in an event loop."""
+    """A driver of either API. It runs operations for one process, in a thread or in an event loop."""
 
     def run(self, operation: Coroutine[Any, Any, Any], /) -> Any:
         """Run an operation to its end, and return its result; in asyncio, an awaitable."""
@@ -48,7 +48,7 @@ async def as_flow(function: Callable[..., T], *args: Any) -> T:
 def as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a plain function that runs a flow with its arguments.
 
-    ``like``: the function whose name, signature and docstring it has; None: the flow.
+    The plain function gets the name, signature and docstring of ``like``, or those of the flow if ``like`` is None.
     """
 
     @functools.wraps(like or flow)
@@ -69,7 +69,7 @@ def as_coroutine_function(flow: Flow, like: Callable[..., Any] | None = None) ->
 
 
 def of_asyncio(thing: N) -> N:
-    """Decorate a class or function of `holdfast.aio`: texts and ``help`` show its public name, without ``Aio``."""
+    """Decorate a class or function of `holdfast.aio`, so that texts and ``help`` show its public name, without ``Aio``."""
     thing.__name__ = thing.__name__.removeprefix("Aio").removeprefix("aio_")  # type: ignore[attr-defined]
     return thing
 

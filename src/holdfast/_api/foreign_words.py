@@ -112,8 +112,8 @@ LOCK_METHODS = {
     "force_release": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to revoke the lock from its holder",
     "ttl": "use remaining() of the lease that `with` or acquire() returns",
 }
-"""Methods and attributes of locks of other libraries, and what a lock or its lease has instead. The tables below are those of
-the other classes."""
+"""Methods and attributes of locks of other libraries, and what a lock or its lease of holdfast has instead. The tables below
+are for the other classes of holdfast."""
 
 SEMAPHORE_METHODS = LOCK_METHODS | dict.fromkeys(
     ("value", "permits", "capacity", "size"), "call limit() for the number of permits, or available() for the free ones"
@@ -238,15 +238,15 @@ class ForeignMethods:
 
 
 class WrongWithError(TypeError, AttributeError):
-    """Raised by ``with`` on an object of `holdfast.aio`, and by ``async with`` on one of `holdfast`.
+    """Raised by ``with`` on an object of `holdfast.aio`, and by ``async with`` on an object of `holdfast`.
 
-    It is an AttributeError, too: for ``hasattr``, the object does not have the method.
+    It is an AttributeError, too, so that ``hasattr`` finds no such method.
     """
 
 
 class NoWith:
-    """A descriptor in the place of ``__enter__`` or ``__aenter__``. Looking the method up raises, so that the object does not
-    count as a context manager of that kind."""
+    """A descriptor in the place of ``__enter__`` or ``__aenter__``. Looking the method up raises WrongWithError with ``hint``,
+    so that the object does not count as a context manager of that kind."""
 
     def __init__(self, hint: str) -> None:
         self._hint = hint

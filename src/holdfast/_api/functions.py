@@ -32,18 +32,20 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
 
 
 def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
-    """Raise ConfigError if ``given`` is a function: then the decorator was used without arguments. ``form``: the right form.
+    """Raise ConfigError if ``given`` is a function, because the decorator was then used without arguments.
 
-    Without this check, the error would come at the first call of the decorated function, if at all.
+    Without this check, the error would come at the first call of the decorated function, if at all. ``form``: text that shows
+    how to write the decorator. ``parameter``: the parameter that ``given`` was passed for.
     """
     if inspect.isroutine(given) or isinstance(given, functools.partial):
         raise ConfigError(f"{named(given)} is decorated without arguments: write {form}", parameter=parameter)
 
 
 def takes_options(form: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that returns a decorator, so that ``@function`` without arguments raises. ``form``: the right form.
+    """Decorate a function that returns a decorator, so that ``@function`` without arguments raises ConfigError.
 
-    The frame of the returned function has no variables in a traceback; `holdfast._net.redaction` has the reason.
+    ``form``: text that shows how to write the decorator. The frame of the returned function has no variables in a traceback;
+    `holdfast._net.redaction` has the reason.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

@@ -17,7 +17,7 @@ KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A process that holds a lock or waits for it. Host and pid are None until it has written its record to the server."""
+    """A process that holds a lock or waits for it. Host and pid are None if the server has no record of the process."""
 
     process: str
     """Public id of the process, new at each start; empty for a client of another library."""
@@ -41,7 +41,7 @@ class Holder(Party):
     held_for: float | None
     """Seconds since the process acquired the lock; None: unknown."""
     remaining: float | None
-    """Seconds until the lease expires if it is not renewed; None if it never expires."""
+    """Seconds until the lease expires if it is not renewed; None if the lease never expires."""
     fence: int | None
     """The last fence that the server has issued to this holder; None: unknown."""
     weight: int
@@ -92,7 +92,7 @@ class LockInfo:
     limit: int
     """Total number of permits: the limit of a semaphore, the permits of a writer for a read-write lock, else 1."""
     votes: int
-    """Number of servers on which this holder holds the lock."""
+    """Number of servers that name the same holders as `holders`; 0 if there is none."""
     servers: int
     """Number of servers that the lock is spread over: 1, except for a Redlock."""
     answered: int
@@ -144,7 +144,8 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock. If its servers disagree, believe the largest group that names the same holders."""
+    """Return the facts about a lock. If its servers disagree, use the replies of the largest group that names the same
+    holders."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:

@@ -37,8 +37,8 @@ _SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:
     """Return a pattern for the server to search its keys with, and a function that tests each key found.
 
-    The second test is needed because the server's pattern may match too many keys: on the server, one character of a name may
-    be encoded as three bytes.
+    The function is needed because the server's pattern may match too many keys. On the server, one character of a name may be
+    encoded as three bytes.
     """
     pieces = [names.encoded(piece, "pattern") if piece else b"" for piece in _SPECIAL.split(pattern)]
     fits = re.compile(fnmatch.translate(pattern)).match
@@ -93,8 +93,8 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
     def _breaking(
         self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
     ) -> Coroutine[Any, Any, list[break_lock.Outcome | WireError]]:
-        """Return the operation that revokes the lease of ``holder``, or of all holders of ``lock`` if it is None, on each
-        server."""
+        """Return the operation that revokes the lease of ``holder`` on each server. If ``holder`` is None, it revokes the
+        leases of all holders of ``lock``."""
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
@@ -105,7 +105,8 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
     def _broken(self, lock: LockInfo, answers: list[break_lock.Outcome | WireError]) -> Broken | None:
         """Return the outcome of breaking a lock from the servers' answers; None if it was not held.
 
-        Raises HolderChanged if the lock has another holder by now, ServerError, QuorumError.
+        Raises HolderChanged if the lock has another holder by now, ServerError if its key holds other data, and QuorumError if
+        too few servers answered.
         """
         for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
             raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
@@ -230,7 +231,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
 
         Args:
             lock: the lock as seen by `show` or `locks`, or its name.
-            holder: of several holders, the only one that loses its lease. None: all holders that were seen lose theirs.
+            holder: the one holder that loses its lease, if the lock has several. None: all holders that were seen lose theirs.
             key: the lock's own ``key=``, if it was created with one and is passed by name.
             by: your name, for the former holder and its log; default: ``host:pid``.
 
@@ -302,7 +303,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
 
         Args:
             lock: the lock as seen by `show` or `locks`, or its name.
-            holder: of several holders, the only one that loses its lease. None: all holders that were seen lose theirs.
+            holder: the one holder that loses its lease, if the lock has several. None: all holders that were seen lose theirs.
             key: the lock's own ``key=``, if it was created with one and is passed by name.
             by: your name, for the former holder and its log; default: ``host:pid``.
 

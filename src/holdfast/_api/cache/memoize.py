@@ -22,7 +22,7 @@ class Inside(NamedTuple):
     """The internals of a cache that its decorated functions use."""
 
     codec: str
-    """Kind of the codec."""
+    """Word for the format in which the cache stores values, such as "json"."""
     get_or_load: Callable[[str, Callable[[], Any], How], Coroutine[Any, Any, Any]]
 
 
@@ -81,7 +81,8 @@ class Memoized(BaseMemoized[P, T]):
         return value
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Drop the cached result for these arguments. A call that is running does not store its result. Raises ServerError."""
+        """Drop the cached result for these arguments. A call that is running now will not store its result. Raises
+        ServerError."""
         self._cache.invalidate(self.cache_key(*args, **kwargs))
 
 
@@ -97,5 +98,6 @@ class AioMemoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
         return value
 
     async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Drop the cached result for these arguments. A call that is running does not store its result. Raises ServerError."""
+        """Drop the cached result for these arguments. A call that is running now will not store its result. Raises
+        ServerError."""
         await self._cache.invalidate(self.cache_key(*args, **kwargs))

@@ -13,7 +13,8 @@ from holdfast.errors import ConfigError
 
 
 class Unset(enum.Enum):
-    """The default of options for which None is a value: it shows that an option was not passed."""
+    """The type of `UNSET`, the default of options for which None is a valid value. `UNSET` shows that an option was not
+    passed."""
 
     UNSET = "as the cache says"
 
@@ -36,7 +37,7 @@ class CacheStatistics:
     hits: int
     """Number of calls that found a fresh value."""
     stale_hits: int
-    """Number of calls that found a stale value and returned it: another caller was loading a new one, or the call was `get`."""
+    """Number of calls that found a stale value and returned it, because another caller was loading a new value, or in `get`."""
     misses: int
     """Number of all other calls: those that loaded a value, waited for one, or found none."""
     loads: int
@@ -46,10 +47,11 @@ class CacheStatistics:
     timeouts: int
     """Number of calls whose ``wait`` passed before the load of another caller ended."""
     load_errors: int
-    """Number of loads in which the loader raised an exception. Loads whose value would not be stored do not count."""
+    """Number of loads, under a load lease, in which the loader raised an exception. A load whose caller has no load lease, for
+    example because the server is unreachable, does not count."""
     refused_writes: int
-    """Number of loaded values that were not stored: the key was invalidated meanwhile, the lease was lost, the value was too
-    large, or the server did not store it."""
+    """Number of loaded values that were not stored. Either the key was invalidated meanwhile, or the load lease was lost, or
+    the value was too large, or the server did not store the value."""
     unreadable: int
     """Number of stored values that could not be decoded."""
     uncached: int
@@ -99,14 +101,14 @@ def checked_busy(value: object) -> str:
 
 
 def checked_size(value: object) -> int:
-    """Return the option ``max_size``. Raises ConfigError if it is more than any server stores (512 MiB)."""
+    """Return the option ``max_size``. Raises ConfigError unless it is a whole number from 1 to `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise ConfigError(f"max_size must be a whole number of bytes from 1 to {MOST:,}, not {value!r}", parameter="max_size")
     return value
 
 
 def checked_own_tags(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the tags of one value. Raises ConfigError if a tag is invalid, or if all together are too long."""
+    """Return the tags of one value. Raises ConfigError if a tag is invalid, or if the tags together are too long."""
     tags = checked_tags(given)
     size = sum(1 + len(mark) for mark in marks(tags))
     if size > MAX_TAGS:
@@ -116,7 +118,7 @@ def checked_own_tags(given: Iterable[str]) -> tuple[str, ...]:
 
 def checked_tags(given: Iterable[str]) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise ConfigError(f"tags must be a list or tuple: ({given!r},)", parameter="tags")
+        raise ConfigError(f"tags must be a list or tuple, such as ({given!r},)", parameter="tags")
     found = tuple(given)
     for tag in found:
         if not isinstance(tag, str) or not tag:

@@ -1,4 +1,4 @@
-"""The behaviour of a cache while its server is unreachable: the cache asks it only once a second, so that few calls wait in
+"""The behaviour of a cache while its server is unreachable. Only one call per second asks the server, so that few calls wait in
 vain."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ RETRY = 1.0
 """Seconds between two requests of a cache object to an unreachable server, whichever caller makes them."""
 
 FULL = {"OOM", "MISCONF", "NOREPLICAS"}
-"""Error codes of a server that cannot store anything at the moment. The cache treats it as unreachable."""
+"""Error codes of a server that cannot store anything at the moment. The cache treats such a server as unreachable."""
 
 
 class Away(Exception):
@@ -21,8 +21,11 @@ class Away(Exception):
 
 
 class Outage:
-    """The state of a cache's server: reachable or not. ``down``: "load" goes on without the server, "raise" raises
-    ServerError."""
+    """The state of a cache's server: reachable or not.
+
+    ``what``: name of the cache, for messages. ``down``: what a call does while the server is unreachable. With "load", it goes
+    on without the server; with "raise", it raises ServerError.
+    """
 
     def __init__(self, what: str, down: str) -> None:
         if down not in {"load", "raise"}:
@@ -33,8 +36,8 @@ class Outage:
         """Error of the last request that found the server unreachable; None while the server answers."""
 
     def keep_off(self, error: ServerError) -> None:
-        """Return for one caller in `RETRY` seconds, which then asks the server. Raise Away or ServerError for all other
-        callers."""
+        """Return to one caller every `RETRY` seconds, so that this caller asks the server. For all other callers, raise Away,
+        or ServerError if ``down`` is "raise". ``error``: the latest error of the server."""
         now = clock()
         if now >= self._until:
             self._until = now + RETRY
@@ -42,7 +45,8 @@ class Outage:
         if self._down == "load":
             raise Away
         raise ServerError(
-            f"{self._what}: the server was away a moment ago, and is asked again in {self._until - now:.1f} s; then: {error}",
+            f"{self._what}: the server was away a moment ago, and is asked again in {self._until - now:.1f} s; "
+            f"its error was: {error}",
             address=error.address,
         ) from error
 
