@@ -92,7 +92,7 @@ class LockInfo:
     limit: int
     """Total number of permits: the limit of a semaphore, the permits of a writer for a read-write lock, else 1."""
     votes: int
-    """Number of servers that name the same holders as `holders`; 0 if there is none."""
+    """Number of servers that name these holders; 0 if the lock has no holder."""
     servers: int
     """Number of servers that the lock is spread over: 1, except for a Redlock."""
     answered: int

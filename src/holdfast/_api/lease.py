@@ -90,9 +90,9 @@ class Lease(BaseLease):
     def verify(self) -> None:
         """Ask the server whether it still has the lease. `check` does not ask it.
 
-        Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
-        true at the time of the request only, so have the resource check the fence, too. If the lease is renewed automatically,
-        this request renews it.
+        Call this where a lost lease must be noticed at once, for example because somebody may have broken the lock. The answer
+        is true at the time of the request only, so have the resource check the fence, too. If the lease is renewed
+        automatically, this request renews it.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
@@ -148,9 +148,9 @@ class AioLease(BaseLease):
     async def verify(self) -> None:
         """Ask the server whether it still has the lease. `check` does not ask it.
 
-        Call this where a lost lease must be noticed at once, such as after the lock may have been broken by hand. The answer is
-        true at the time of the request only, so have the resource check the fence, too. If the lease is renewed automatically,
-        this request renews it.
+        Call this where a lost lease must be noticed at once, for example because somebody may have broken the lock. The answer
+        is true at the time of the request only, so have the resource check the fence, too. If the lease is renewed
+        automatically, this request renews it.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """

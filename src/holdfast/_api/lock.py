@@ -57,7 +57,7 @@ class Member(NamedTuple):
     lease_type: Callable[[Any], Any]
     """Class of the leases that users hold."""
     detach: Callable[[Any], None]
-    """Drops the record of an open ``with`` statement, given its lease's internal object. Other code releases that lease."""
+    """Drops the record of an open ``with`` statement whose lease has this internal object. Other code releases that lease."""
     hold: Callable[[Any, Grant], Any]
     """Makes a lease's internal object from a driver and a grant, and stores it in the lock object."""
     busy: Callable[[Busy, bytes | None, float], LockTimeout]
@@ -77,11 +77,11 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     """The driver that was used last. It runs operations for one process and server."""
     _cluster: Topology | None = None
     _core_type: Callable[..., Any]
-    """Class of the internal object of a lease: a `LeaseCore`."""
+    """Class of the internal object of a lease. It is a subclass of `LeaseCore`."""
     _lease_type: Callable[[Any], Any]
     """Class of the leases that users hold."""
     _current: Any
-    """The internal object of the lease of the latest acquisition by this object; None before the first."""
+    """The internal object of the lease of the latest acquisition by this object; None before the first acquisition."""
     _caller: str
     """Word for what waits for a lock, in error messages: "thread" or "task"."""
     _what = "lock"
@@ -150,7 +150,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         self._node: Registrar | None = None
         """The part of the keeper that renews the leases of this lock; None before the first attempt."""
         self._is_direct = False
-        """True if `_core.lock.uncontended` can be used."""
+        """True if attempts can use `_core.lock.uncontended`, the fast path for a free lock."""
         self._tally = Tally()
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
@@ -187,7 +187,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         )
 
     async def _find_server(self) -> None:
-        """Look up the server that has the lock's slot in the Cluster, if there is one. Called before each use: slots move."""
+        """Look up the server with the lock's slot, if the lock is in a Cluster. Each use does so, because slots move."""
         cluster = self._cluster
         if cluster is None:
             return
@@ -204,7 +204,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return await self._run_on(self._driver(), operation())
 
     def _driver(self) -> Any:
-        """Return the driver (runs operations) for the lock's server, in this process and event loop."""
+        """Return the driver that runs operations on the lock's server, in this process and event loop."""
         raise NotImplementedError
 
     def _detach(self, core: Any) -> None:
@@ -216,11 +216,11 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return core
 
     def _keep(self, core: Any) -> None:
-        """Note the internal object of the latest lease of this object."""
+        """Store the internal object of a new lease as the latest one of this lock object."""
         raise NotImplementedError
 
     def _live(self) -> Any:
-        """Return the internal object of the latest lease of this object; None if it was released."""
+        """Return the internal object of the latest lease of this lock object; None if there is none, or it was released."""
         raise NotImplementedError
 
     @property
@@ -234,7 +234,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return self._spec.key
 
     def _held_core(self) -> Any:
-        """Return the internal object of the latest lease of this object. Raises NotHeld if it was released."""
+        """Return what `_live` returns, the internal object of the latest lease. Raises NotHeld instead of returning None."""
         core = self._live()
         if core is None:
             raise self._not_held()
@@ -299,14 +299,14 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         )
 
     def _acquire_wait(self, blocking: bool, timeout: Seconds) -> float | None:
-        """Convert the arguments of `acquire` to seconds to wait (None: no limit). Raises ValueError or OverflowError."""
+        """Convert the arguments of `acquire` to seconds to wait (None: no limit). Raises what `options.acquire_wait` raises."""
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
     def _is_callers(self, *, inside: bool = False) -> bool:
-        """Return True if the calling thread or task holds the lock, through any object; ``inside``: in a ``with`` statement."""
+        """Return True if the calling thread or task holds the lock, by any object. ``inside``: only by a ``with`` statement."""
         keeper, queue = self._keeper, self._local_queue
         if keeper is None or self._spec.permits is not None:  # others may release the permits that this caller waits for
             return False
@@ -316,7 +316,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return held is not None and is_held_by(held, self._owner(), inside=inside)
 
     def _refuse_nested(self, wait: float | None) -> None:
-        """Raise RuntimeError if the caller would wait for itself without limit: it is inside a ``with`` of this lock."""
+        """Raise RuntimeError if the caller would wait for itself forever, because it is inside a ``with`` of this lock."""
         if wait is None and self._is_callers(inside=True):
             raise RuntimeError(
                 f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so it would "
@@ -327,7 +327,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     def _at_once(attempt: Attempt) -> Grant | Busy | None:
         """Return a grant of the lease that lingers in this process; None if the attempt cannot use it.
 
-        It never returns Busy, although the type contains it.
+        This function never returns Busy, although its type allows it.
         """
         queue = attempt.local_queue
         return None if queue is None or queue.held_lease is None else queue.retake(attempt)
@@ -349,7 +349,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node, is_direct=self._is_direct)
 
     def _find_keeper(self, driver: Any) -> None:
-        """Look up the keeper of the process, and this lock's queue and tables in it."""
+        """Look up the keeper of the process, and its local queue and node (state for one server) for this lock."""
         keeper, spec = driver.process.keeper, self._spec
         self._local_queue = keeper.local_queue(self._endpoint, spec) if self._shared else None
         # A subclass with its own operation, such as redeeming a ticket, cannot use the shortcut for a free lock.
@@ -393,10 +393,10 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return bool(answer.value)
 
     def _found_free(self, endpoint: Endpoint, sent: float) -> None:
-        """Report that the lock's key was gone on a server at monotonic time ``sent`` in seconds.
+        """Tell the keeper that the lock's key was gone on a server at monotonic time ``sent``, in seconds.
 
-        If this process has a lease of that lock, the lease is lost, and its owner is notified before the caller learns that the
-        lock is free.
+        If this process has a lease of that lock, the lease is lost. The owner of the lease is notified before the caller learns
+        that the lock is free.
         """
         keeper = current().running_keeper
         if keeper is not None:

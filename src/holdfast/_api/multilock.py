@@ -183,7 +183,7 @@ class Whole:
     """One attempt to acquire all locks, and its result. For a single lock, an `Attempt` has this role."""
 
     is_direct = False
-    """False, because only an operation can acquire several locks."""
+    """False, because the fast path for one free lock (`_core.lock.uncontended`) cannot acquire several locks."""
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
@@ -355,13 +355,13 @@ class BaseMultiLease(ForeignMethods):
         return left
 
     def check(self) -> None:
-        """Raise LeaseLost if one of the leases is lost, NotHeld if they were released. Asks no server."""
+        """Raise LeaseLost if one of the leases is lost, NotHeld if one of them was released. Asks no server."""
         self._core.check()
 
     def progress(self) -> None:
         """Report that the holder makes progress, so that ``progress_within`` starts again for each lock. Asks no server.
 
-        Raises LeaseLost if one of the leases is lost, NotHeld if they were released.
+        Raises LeaseLost if one of the leases is lost, NotHeld if one of them was released.
         """
         self._core.progress()
 
@@ -398,7 +398,7 @@ class BaseMultiCore(UserLease):
             self.notice_loss()
 
     def count_time(self) -> None:
-        """Add the time for which the locks were held to the statistics, once."""
+        """Add the time for which the locks were held to the statistics. A second call does nothing."""
         tally, self._tally = self._tally, None
         if tally is not None:
             count_hold(tally, clock() - self._since)
@@ -422,14 +422,14 @@ class BaseMultiCore(UserLease):
         return min(core.remaining() for core in self.cores)
 
     def leave_to_keeper(self) -> None:
-        """Have the keeper (background thread) release all locks, where the caller cannot await the release."""
+        """Have the keeper (background thread) release all locks, for a caller that cannot await the release."""
         self.count_time()
         for core in self.cores:
             with contextlib.suppress(NotHeld, LeaseLost):
                 core.leave_to_keeper()
 
     def check(self) -> None:
-        """Raise LeaseLost if one of the leases is lost, NotHeld if they were released."""
+        """Raise LeaseLost if one of the leases is lost, NotHeld if one of them was released."""
         if self.is_over():
             raise self.not_held()
         for core in self.cores:
@@ -438,14 +438,14 @@ class BaseMultiCore(UserLease):
     def progress(self) -> None:
         """Report that the holder makes progress, so that the ``progress_within`` seconds of each lock start again.
 
-        Raises LeaseLost if one of the leases is lost, NotHeld if they were released.
+        Raises LeaseLost if one of the leases is lost, NotHeld if one of them was released.
         """
         self.check()
         for core in self.cores:
             core.progress()
 
     def hand_on(self) -> bool:
-        """Return False, because only an operation can release several locks."""
+        """Return False, because `release_on_server` hands on or releases each of the locks."""
         return False
 
     def notice_loss(self) -> None:
@@ -538,7 +538,7 @@ class _SyncMultiCore(SyncCore, BaseMultiCore):
     user_type = MultiLease
 
     def try_release(self) -> bool:
-        """Return False, because only an operation can release several locks."""
+        """Return False, because `release_on_server` must release several locks."""
         return False
 
 
@@ -572,7 +572,7 @@ class MultiLock(BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease])
 
     @property
     def lease(self) -> MultiLease | None:
-        """The lease of the latest acquisition by this object; None once it is released."""
+        """The lease of the latest acquisition by this object; None once it is released, and before the first acquisition."""
         return super().lease
 
     def locked(self) -> bool:
@@ -632,7 +632,7 @@ class _AioMultiCore(AioCore, BaseMultiCore):
     user_type = AioMultiLease
 
     async def try_release(self) -> bool:
-        """Return False, because only an operation can release several locks."""
+        """Return False, because `release_on_server` must release several locks."""
         return False
 
 
@@ -669,7 +669,7 @@ class AioMultiLock(BaseMultiLock[AioMultiLease, AsyncClient], BaseAioLock[AioMul
 
     @property
     def lease(self) -> AioMultiLease | None:
-        """The lease of the latest acquisition by this object; None once it is released."""
+        """The lease of the latest acquisition by this object; None once it is released, and before the first acquisition."""
         return super().lease
 
     async def locked(self) -> bool:

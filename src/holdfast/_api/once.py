@@ -47,7 +47,7 @@ MIN_KEEP = 0.001
 
 TRIES = 2
 """Maximum number of times that each request is sent. While the function runs, the connection is idle and may die unnoticed, so
-a second request uses another one."""
+a second try uses another connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Running:
         return self.load.fence
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, so that the function may run again elsewhere; NotHeld if the call has ended."""
+        """Raise LeaseLost if the lease is lost (the function may then run again elsewhere), NotHeld if the call has ended."""
         if self.over:
             why = "is over" if self.here else "belongs to the process that forked this one"
             raise NotHeld(f"this call of {self.job.what} (fence {self.fence}) {why}", **self.job.facts)
@@ -173,7 +173,7 @@ def _calls() -> Iterator[Running]:
 def current() -> Running:
     """Return the innermost running `once` call around this code. It has the fence, and can check the lease.
 
-    Raises NotHeld outside of such a function.
+    Raises NotHeld outside of a `once` function.
     """
     for running in _calls():
         return running
@@ -187,7 +187,7 @@ class BaseOnce(Steps):
     def current() -> Running:
         """Return the innermost running `once` call around this code. It has the fence, and can check the lease.
 
-        Raises NotHeld outside of such a function.
+        Raises NotHeld outside of a `once` function.
         """
         return current()
 
@@ -268,7 +268,7 @@ class BaseOnce(Steps):
         return decorated
 
     def _filled(self, function: Callable[..., object]) -> Filled:
-        """Return an object that fills the key from the arguments of a call. Raises ConfigError if it cannot do that."""
+        """Return an object that fills the key from a call's arguments. Raises ConfigError if ``function`` is unsuitable."""
         refuse_generator(function, "its body would run after the call, and there is no result to store")
         refuse_unstorable(function, self._codec.kind)
         return Filled(function, self._template, ignore=self._ignore)
@@ -280,7 +280,7 @@ class BaseOnce(Steps):
         return self._job(self._template.format(**fields))
 
     def _refuse_itself(self, me: object, job: Job) -> None:
-        """Raise ConfigError if the function is called inside itself with the same key: it would wait for itself."""
+        """Raise ConfigError if the function is called inside itself with the same key. The call would wait for itself."""
         ours = (me, job.server, job.entry.value)
         if any((running.me, running.job.server, running.job.entry.value) == ours for running in _calls()):
             raise ConfigError(
@@ -385,9 +385,9 @@ class BaseOnce(Steps):
     # Operations on a run
 
     async def _succeeded(self, running: Running, value: object) -> bool:
-        """Store the result, or only the fact of the run if it cannot be stored. Return False if the outcome is unknown.
+        """Store the result. If that is impossible, store only the fact of the run.
 
-        Raises LeaseLost if the lease was lost, so that the result must not be stored.
+        Return False if the outcome is unknown, and in a forked child. Raises LeaseLost if the lease was lost.
         """
         if not running.here:
             return False
@@ -418,7 +418,7 @@ class BaseOnce(Steps):
     async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
         """Store a result or an exception; if it is too large, store only the fact of the run, and warn.
 
-        Return False if the lease was lost, so that nothing was stored; None, with a warning, if the outcome is unknown.
+        Return False if the lease was lost, so that nothing was stored; None, with a warning, after an error of the server.
         """
         job, load, kept = running.job, running.load, None
         if kind != flight.MARK and len(data) > self._max_size:
@@ -465,7 +465,7 @@ def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
 
 
 def _refuse_coroutine(function: Callable[..., object]) -> None:
-    """Raise ConfigError for a coroutine function: a plain call would only create the coroutine, without running it."""
+    """Raise ConfigError for a coroutine function, because a plain call would only create the coroutine, and not run it."""
     if is_async(function):
         raise ConfigError(f"{named(function)} is a coroutine function: use holdfast.aio.once", parameter="function")
 
@@ -474,7 +474,7 @@ class Function(Protocol[P, T_co]):
     """A function decorated with `once`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """Return the function's result: from this run, or the stored one of an earlier run."""
+        """Return the function's result, from this run or stored by an earlier run; None if ``busy`` skips the call."""
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T_co]:
         """Call the function as usual, and return its `Outcome`: the result, and how it came about."""
@@ -621,7 +621,7 @@ class AioFunction(Protocol[P, T_co]):
     """A coroutine function decorated with `once`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
-        """Return the function's result: from this run, or the stored one of an earlier run."""
+        """Return the function's result, from this run or stored by an earlier run; None if ``busy`` skips the call."""
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T_co]]:
         """Call the function as usual, and return its `Outcome`: the result, and how it came about."""

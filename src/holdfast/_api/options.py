@@ -73,7 +73,7 @@ def checked_wait(wait: object, parameter: str = "wait") -> float | None:
 def checked_timeout(timeout: object) -> float | None:
     """Return the ``timeout`` argument of a method that threading also has, as seconds (None: no limit). Below 0 counts as 0.
 
-    Raises ConfigError if it is no duration.
+    Raises ConfigError if ``timeout`` is no duration.
     """
     number = as_number(timeout)
     return checked_wait(0.0 if isinstance(number, int | float) and number < 0 else timeout, "timeout")
@@ -82,7 +82,7 @@ def checked_timeout(timeout: object) -> float | None:
 def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float | None:
     """Convert arguments of threading.Lock.acquire to seconds to wait (None: no limit); without arguments, return ``own``.
 
-    Raises ValueError or OverflowError as threading.Lock does.
+    Raises ValueError, OverflowError or TypeError, as threading.Lock does.
     """
     if not blocking:
         if timeout != -1:
@@ -101,8 +101,11 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
-    """Raise TypeError for the first unknown option of the calling function: with a hint for a word of another library, or with
-    the option that is spelled much like it. ``cls``: name of the class or function, for the error."""
+    """Raise TypeError if ``mistaken``, the unknown options of the calling function, is not empty.
+
+    For a word of another library, the error contains a hint. Otherwise it names the option with the most similar spelling, if
+    there is one. ``cls``: name of the class or function, for the error.
+    """
     for name in mistaken:
         hint = hint_for(name, cls)
         if hint:
@@ -126,7 +129,7 @@ def warn_of_short(ttl: float) -> None:
 
 
 def warn_of_milliseconds(ttl: object) -> None:
-    """Warn of a ``ttl`` that is probably meant in milliseconds, such as 30000. A text with a unit is never doubted."""
+    """Warn of a ``ttl`` that is probably meant in milliseconds, such as 30000. A text with a unit causes no warning."""
     if isinstance(ttl, int | float) and ttl >= MILLISECONDS and ttl % 1000 == 0 and ttl % 3600:
         warnings.warn(
             f"ttl={ttl:.0f} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass ttl={ttl / 1000:.0f} for "
@@ -199,4 +202,4 @@ def make_spec(
 
 
 _spec = functools.lru_cache(1024)(Spec)
-"""Cached constructor of `Spec`. Decorators create many locks of the same name and options: they share one `Spec`."""
+"""Cached constructor of `Spec`. Decorators create many locks of the same name and options, and these locks share one `Spec`."""

@@ -37,7 +37,7 @@ class HeldPermits:
         """The leases that were acquired and not removed yet, oldest first; some may have been released meanwhile."""
 
     def add(self, core: Any, owner: object) -> None:
-        """Add a lease that this thread or task has just acquired."""
+        """Add a lease that the thread or task ``owner`` has just acquired."""
         core.taker = weakref.ref(owner)
         with self._mutex:
             for over in [one for one in self._cores if one.is_over()]:
@@ -53,14 +53,15 @@ class HeldPermits:
         return next(reversed(self.live()), None)
 
     def held_by(self, owner: object) -> Any:
-        """Return the latest lease that a thread or task has acquired and not released; None if it has none."""
+        """Return the latest unreleased lease that the thread or task ``owner`` has acquired; None if there is none."""
         mine = [core for core in self.live() if core.taker() is owner]
         return mine[-1] if mine else None
 
     def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
         """Return the leases that are not released. The last one in this list is to be released first.
 
-        Leases from `acquire` are released before those of an open ``with``, and the caller's own before those of others.
+        Leases from `acquire` come before those of an open ``with``. Within each of these two groups, the leases of ``owner``,
+        the caller, come before those of other threads or tasks.
         """
         held = self.live()
         mine = [core for core in held if core.taker() is owner]
@@ -71,8 +72,8 @@ class HeldPermits:
     def claim(self, n: int, owner: object, entered: Entered[Any], claimed: list[Any]) -> int:
         """Remove the ``n`` leases that the caller has to release and add them to ``claimed``.
 
-        Threads that release at the same time get different leases. Return the number of leases that this object held before. If
-        that is fewer than ``n``, nothing is removed.
+        Return the number of leases that this object held before. If there were fewer than ``n``, remove nothing. Threads that
+        release at the same time get different leases.
         """
         with self._mutex:
             while len(held := self.preferred(owner, entered)) >= n:
@@ -132,7 +133,7 @@ class PermitsLock(lock.BaseLock[L, Client]):
         return self._held.latest()
 
     def _claim(self, n: int, claimed: list[Any]) -> None:
-        """Add to ``claimed`` the ``n`` leases that the caller has to release. Raises NotHeld if this object holds fewer."""
+        """Add to ``claimed`` the ``n`` leases that the caller has to release. Raises NotHeld if there are fewer."""
         if n < 1:
             raise ValueError("n must be one or more")
         held = self._held.claim(n, self._me(), self._entered, claimed)
@@ -144,7 +145,7 @@ class PermitsLock(lock.BaseLock[L, Client]):
             )
 
     async def _give_back(self, n: int, claimed: list[Any]) -> None:
-        """Release ``n`` acquisitions, whose leases are added to ``claimed``. If one release fails, the others follow."""
+        """Release ``n`` acquisitions, whose leases are added to ``claimed``. If a release fails, the rest still follow."""
         try:
             self._claim(n, claimed)
             async with contextlib.AsyncExitStack() as stack:

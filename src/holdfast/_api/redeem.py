@@ -106,7 +106,8 @@ def redeem(
     """Return the lock that another process has handed over by a ticket; ``with`` takes it over.
 
     ``with`` returns an ordinary lease, which is renewed, and released at the end. Its fence is higher than that of the process
-    which issued the ticket. ``with`` never waits. It succeeds once for each ticket, else raises TicketRefused with the reason.
+    which issued the ticket. ``with`` never waits. It succeeds once for each ticket; otherwise it raises TicketRefused with the
+    reason.
 
     Args:
         client: as for `Lock`; it must be for the server that has the lock.
@@ -122,9 +123,9 @@ def redeem(
         label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than ``key``, or than the
-            key made from the lock's name; nothing was sent to the server.
-        TicketRefused: when the ticket is redeemed: it was redeemed before or has expired, or the lock was broken meanwhile.
+        ConfigError: an option is out of range, or the value is not a ticket, or the ticket is not for ``key`` (without ``key``:
+            for the key made from the lock's name). Nothing was sent to the server.
+        TicketRefused: raised by ``with`` if the ticket was redeemed before or has expired, or if the lock was broken meanwhile.
     """
     return RedeemedLock(
         client,
@@ -167,8 +168,8 @@ def aio_redeem(
     """Return the lock that another process has handed over by a ticket; ``async with`` takes it over.
 
     ``async with`` returns an ordinary lease, which is renewed, and released at the end. Its fence is higher than that of the
-    process which issued the ticket. ``async with`` never waits. It succeeds once for each ticket, else raises TicketRefused
-    with the reason.
+    process which issued the ticket. ``async with`` never waits. It succeeds once for each ticket; otherwise it raises
+    TicketRefused with the reason.
 
     Args:
         client: as for `Lock`; it must be for the server that has the lock.
@@ -184,9 +185,10 @@ def aio_redeem(
         label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than ``key``, or than the
-            key made from the lock's name; nothing was sent to the server.
-        TicketRefused: when the ticket is redeemed: it was redeemed before or has expired, or the lock was broken meanwhile.
+        ConfigError: an option is out of range, or the value is not a ticket, or the ticket is not for ``key`` (without ``key``:
+            for the key made from the lock's name). Nothing was sent to the server.
+        TicketRefused: raised by ``async with`` if the ticket was redeemed before or has expired, or if the lock was broken
+            meanwhile.
     """
     return AioRedeemedLock(
         client,

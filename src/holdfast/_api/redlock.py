@@ -75,9 +75,9 @@ def find(
 def declaring(
     servers: object, face: Literal["sync", "asyncio"], *, max_ttl: Seconds, force: bool, answer_within: Seconds, prefix: str
 ) -> tuple[tuple[Endpoint, ...], Coroutine[Any, Any, dict[str, str]]]:
-    """Return the servers to be declared new, and the operation that does it; `declare_new` runs it.
+    """Return the servers to be declared new, and the operation that declares them, for `declare_new`. Raises ConfigError.
 
-    There are several servers, which vote together, or one, which grants locks with a quarantine. Raises ConfigError.
+    ``servers`` are several servers, which vote together, or one server, which grants locks with a quarantine.
     """
     within = options.seconds(answer_within, "answer_within", 0.001)
     longest = options.seconds(max_ttl, "max_ttl", options.MIN_TTL)
@@ -229,7 +229,7 @@ class _Records(YesCount):
 
 
 def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
-    """Return the QuorumError for an internal error: ``what`` failed because too few servers answered."""
+    """Return the QuorumError for an internal error. ``what`` says in its text what failed, such as "cannot be acquired"."""
     number = len(error.nodes)
     return QuorumError(
         f"lock {name!r} {what}: this needs {number // 2 + 1} of its {number} servers. {error}",
@@ -310,7 +310,7 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
     A new server has never granted a lock, so it may vote at once; but a server that has lost its data looks like a new one. So
     if another server already stores the list of servers, a server without data is not declared new; it starts to vote by itself
     after the time of the longest lease. For the same reason, no server is declared new while one of them does not answer.
-    ``force``: True to declare it new nevertheless.
+    ``force``: True to declare all servers new nevertheless.
     """
     modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:
@@ -327,9 +327,10 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
 
 
 async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> list[Any]:
-    """Send each server the request to declare it new, in the given mode, and return a list with one entry for each server.
+    """Send each server the request to declare it new, and return a list with one entry for each server.
 
-    An entry is the server's reply, or, if the server does not answer, a text with the reason.
+    An entry is the server's reply, or, if the server does not answer, a text with the reason. ``modes``: the mode of each
+    request, which the script `DECLARE_NEW` explains.
     """
     said = AllAnswered(set(range(len(modes))))
     agreed = milliseconds(server_set.longest), server_set.digest
