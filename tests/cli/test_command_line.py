@@ -114,6 +114,9 @@ def test_one_word_for_waiting(name: str) -> None:
         ("list", "; did you mean ls?"),
         ("version", "; did you mean --version?"),
         ("cron", "; did you mean schedule?"),
+        ("who", "; did you mean show?"),
+        ("export", "; did you mean ls --json?"),
+        ("renew", "; did you mean run, which renews the lease itself?"),
         ("xyzzy", ""),
     ],
 )
@@ -129,6 +132,34 @@ def test_options_before_the_subcommand(capfd: pytest.CaptureFixture[str]) -> Non
     assert said(capfd, "--versoin")[2] == "holdfast: no such option: --versoin; did you mean --version? (see holdfast --help)\n"
 
 
+def test_a_command_line_of_flock(capfd: pytest.CaptureFixture[str]) -> None:
+    """It has no subcommand."""
+    told = said(capfd, "-n", "/run/lock/x", "true")
+    assert told == (64, "", "holdfast: a subcommand stands first: holdfast run -n ... (see holdfast --help)\n")
+    told = said(capfd, "/run/lock/x", "true")
+    usage = "to run a command under a lock: holdfast run NAME COMMAND"
+    assert told == (64, "", f"holdfast: no such subcommand: /run/lock/x; {usage} (see holdfast --help)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["jobs", "list"], "ACTION: list; without an action, it lists the jobs; it is one of history, pause, "),
+        (["jobs", "puase", "x"], "ACTION: puase; did you mean pause?; it is one of history, pause, "),
+        (["jobs", "delete", "x"], "ACTION: delete; did you mean remove?; it is one of history, pause, "),
+        (["nodes", "status"], "ACTION: status; without an action, it shows the servers; it is one of init "),
+        (["server", "start"], "ACTION: start; --port N runs one, and local:// starts this machine's own at its first use; "),
+        (["completion", "powershell"], "SHELL: powershell; it is one of bash, zsh, fish "),
+        (["run", "--on-lost", "die", "x", "true"], "value of --on-lost: die; it is one of term, kill, warn "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], arguments: list[str], error: str) -> None:
+    code, out, err = said(capfd, *arguments)
+    assert (code, out, err.count("\n")) == (64, "", 1)
+    assert err.startswith(f"holdfast: no such {error}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -141,6 +172,17 @@ def test_options_before_the_subcommand(capfd: pytest.CaptureFixture[str]) -> Non
             "--timeout; did you mean --wait for the lock, or --max-runtime for the command?",
         ),
         (["run", "-s", "x", "--", "true"], "-s; did you mean --shared?"),
+        (["run", "-xn", "x", "--", "true"], "-x; did you mean --exclusive?"),
+        (["run", "--time-limit", "5", "x", "true"], "--time-limit; did you mean --max-runtime?"),
+        (
+            ["run", "--every", "5m", "x", "true"],
+            "--every; did you mean holdfast schedule, or a crontab line with --skip?",
+        ),
+        (["run", "--no-fork", "x", "true"], "--no-fork; leave it out: the command always runs as a child"),
+        (["run", "-o", "x", "true"], "-o; leave it out: no file descriptor of the lock is passed to the command"),
+        (["elect", "--leader", "x"], "--leader; did you mean --observe?"),
+        (["ls", "--all"], "--all"),
+        (["doctor", "--fix"], "--fix"),
         (["run", "-qx", "x", "--", "true"], "-x; did you mean --exclusive?"),
         (["run", "--nb", "x", "true"], "--nb; did you mean --nonblock?"),
         (["run", "--wiat", "5", "x", "true"], "--wiat; did you mean --wait?"),

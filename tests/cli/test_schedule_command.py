@@ -277,6 +277,7 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
         (["schedule", "none.toml"], 64, "schedule: none.toml: No such file or directory"),
         (["schedule", "nowhere:x"], 64, "schedule: 'nowhere:x': there is no module nowhere"),
         (["schedule", "os"], 64, "schedule: 'os': write it as module:name"),
+        (["schedule", "jobs.yaml"], 64, "write it as module:name; a file of jobs is in TOML, and its name ends with .toml"),
         (["schedule", "os:sep"], 64, "schedule: 'os:sep' is a str, not a holdfast.Schedule"),
         (["schedule", "os:sep", "--name", "x"], 64, "--name is for TOML files: set it on the Schedule object in the module"),
         (

@@ -195,13 +195,17 @@ def is_one_line(error: BaseException) -> None:
 # The client, and the name
 
 
-ADDRESS = "the first argument is a client or a URL, the name is the second"
+IN_PYTHON = "in Python, the first argument is a client or a URL, and the name is the second"
+ADDRESS = f"if it is the address of a server, pass 'redis://.*'; {IN_PYTHON}$"
 CLIENTS: list[tuple[Callable[[], object], str]] = [
-    (lambda: NOWHERE.Lock("localhost:6379", "x"), f"'localhost:6379' is not a URL; {ADDRESS}.*'redis://localhost:6379'"),
+    (
+        lambda: NOWHERE.Lock("localhost:6379", "x"),
+        f"'localhost:6379' is not a URL; if .*, pass 'redis://localhost:6379'; {IN_PYTHON}",
+    ),
     (lambda: NOWHERE.Lock("db1.internal", "x"), f"'db1.internal' is not a URL; {ADDRESS}"),
     (lambda: NOWHERE.Lock("x", CLIENT), f"'x' is not a URL; {ADDRESS}"),
     (lambda: NOWHERE.aio.Lock("invoice:42", AIO_CLIENT), f"'invoice:42' is not a URL; {ADDRESS}"),
-    (lambda: NOWHERE.Lock("an invoice", CLIENT), f"must start with redis://, .*{ADDRESS}"),
+    (lambda: NOWHERE.Lock("an invoice", CLIENT), f"must start with redis://, .*{IN_PYTHON}"),
     (lambda: NOWHERE.Lock("http://localhost:6379", "x"), "not HTTP: pass redis://HOST:PORT"),
     (lambda: NOWHERE.Lock(CLIENT.pipeline(), "x"), "a pipeline only collects commands; pass the client that created it"),
     (lambda: NOWHERE.Lock(CLIENT.connection_pool, "x"), "client must be a redis.Redis .* or a URL"),

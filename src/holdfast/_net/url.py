@@ -44,12 +44,12 @@ def _bad_url(why: str) -> ConfigError:
 def _no_scheme(url: str) -> str:
     """Return what is wrong with a text that does not start with a known scheme. The result repeats the text only if it looks
     like an address without a password."""
-    first = "the first argument is a client or a URL, the name is the second"
+    in_python = "in Python, the first argument is a client or a URL, and the name is the second"
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
-        return f"{url!r} is not a URL; {first}. If it is the address of a server, pass 'redis://{url}'"
+        return f"{url!r} is not a URL; if it is the address of a server, pass 'redis://{url}'; {in_python}"
     if url.startswith(("http://", "https://")):
         return "holdfast speaks the protocol of Redis, not HTTP: pass redis://HOST:PORT, or rediss:// for TLS"
-    return f"it must start with redis://, rediss:// (TLS), unix:// or local:// (or valkey://, +sentinel, +cluster); {first}"
+    return f"it must start with redis://, rediss:// (TLS), unix:// or local:// (or valkey://, +sentinel, +cluster); {in_python}"
 
 
 def _number(text: str, what: str, kind: type[int | float]) -> Any:

@@ -161,7 +161,12 @@ def _top(arguments: list[str]) -> int:
     elif first.startswith("-"):
         if subcommand := next((word for word in rest if word in COMMANDS), None):
             parser.error(f"options stand after the subcommand: holdfast {subcommand} {first} ...")
+        if first in parser_of("run")[1].known:
+            parser.error(f"a subcommand stands first: holdfast run {first} ...")
         parser.check_options([first])
     from holdfast.cli import hints
 
-    return parser.error(f"no such subcommand: {first}{hints.for_subcommand(first, COMMANDS)}")
+    hint = hints.for_subcommand(first, COMMANDS)
+    if not hint and rest and first is arguments[0]:
+        hint = "; to run a command under a lock: holdfast run NAME COMMAND"
+    return parser.error(f"no such subcommand: {first}{hint}")

@@ -40,6 +40,8 @@ OPTIONS = {
         "--version": "holdfast --version",
     },
     "run": {
+        **dict.fromkeys(("--time-limit", "--runtime", "--max-time"), "--max-runtime"),
+        **dict.fromkeys(("--every", "--cron", "--interval"), "holdfast schedule, or a crontab line with --skip"),
         "--timeout": "--wait for the lock, or --max-runtime for the command",
         "-t": "--wait for the lock, or --max-runtime for the command",
         "--command": "-c",
@@ -55,11 +57,22 @@ OPTIONS = {
     "schedule": {"--dry-run": "--check", "--label": "--feature", "--wait": "--finish-within"},
     "jobs": {"--limit": "--last", "-n": "--last"},
     "break": {"--force": "--yes", "-f": "--yes"},
-    "elect": {"--candidate": "--as", "--name": "--as", "--id": "--as"},
+    "elect": {"--candidate": "--as", "--name": "--as", "--id": "--as", "--leader": "--observe", "--show": "--observe"},
     "acl": {"--version": "--server-version"},
     "bench": {"--json-file": "--output", "--out": "--output"},
 }
 """For each subcommand, maps options of other programs (flock, timeout, redis-cli, kubectl) to the options that do the same."""
+
+_CHILD, _NO_FILE = "the command always runs as a child", "no file descriptor of the lock is passed to the command"
+NEEDLESS = {"-F": _CHILD, "--no-fork": _CHILD, "-o": _NO_FILE, "--close": _NO_FILE}
+"""Maps options of flock that `run` does not need to the reason."""
+
+ACTIONS = {
+    "jobs": {**dict.fromkeys(("list", "ls", "show", "status"), "without an action, it lists the jobs"), "delete": "remove"},
+    "server": dict.fromkeys(("start", "run"), "--port N runs one, and local:// starts this machine's own at its first use"),
+    "nodes": dict.fromkeys(("list", "ls", "show", "status"), "without an action, it shows the servers"),
+}
+"""For each subcommand, maps words that it does not have as actions to the right words."""
 
 SUBCOMMANDS = {
     "lock": "run or acquire",
@@ -81,6 +94,15 @@ SUBCOMMANDS = {
     "leader": "elect",
     "election": "elect",
     "lead": "elect",
+    "semaphore": "run --limit",
+    "rwlock": "run --shared",
+    "who": "show",
+    "holder": "show",
+    "queue": "show",
+    "export": "ls --json",
+    "renew": "run, which renews the lease itself",
+    "extend": "run, which renews the lease itself",
+    "man": "help",
     "cron": "schedule",
     "check": "doctor",
     "ping": "doctor",
@@ -97,22 +119,33 @@ SUBCOMMANDS = {
 
 def for_option(option: str, subcommand: str, known: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean --wait?``; empty if no option of the subcommand is like this one."""
+    if option in NEEDLESS and subcommand == "run":
+        return f"; leave it out: {NEEDLESS[option]}"
     options = list(known)
     foreign = OPTIONS.get(subcommand, {}).get(option) or OPTIONS[ANY].get(option, "")
     if foreign in {URL, SECRET} and "--url" not in options:
         foreign = ""
     if foreign.startswith("--") and foreign.split()[0] not in options:
         foreign = ""
-    return _hint(foreign or _like(option, options))
+    if not foreign and len(option) > 2:
+        near = _like(option.lstrip("-"), [one.lstrip("-") for one in options], 0.7)
+        foreign = f"--{near}" if near else ""
+    return _hint(foreign)
+
+
+def for_action(word: str, subcommand: str, known: Iterable[str]) -> str:
+    """Return a hint such as ``; did you mean pause?``; empty if no action of the subcommand is like this word."""
+    found = ACTIONS.get(subcommand, {}).get(word, "")
+    return f"; {found}" if " " in found else _hint(found or _like(word, known, 0.6))
 
 
 def for_subcommand(word: str, known: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean run?``; empty if no subcommand is like this word."""
-    return _hint(SUBCOMMANDS.get(word.lower()) or _like(word.lower(), known))
+    return _hint(SUBCOMMANDS.get(word.lower()) or _like(word.lower(), known, 0.6))
 
 
-def _like(word: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(word, list(known), 1, 0.6) if len(word) > 2 else []
+def _like(word: str, known: Iterable[str], cutoff: float) -> str:
+    found = difflib.get_close_matches(word, list(known), 1, cutoff) if len(word) > 2 else []
     return found[0] if found else ""
 
 

@@ -38,6 +38,11 @@ class Parser(argparse.ArgumentParser):
         """Name of the subcommand; empty for ``holdfast`` itself."""
         return self.prog.partition(" ")[2]
 
+    @property
+    def known(self) -> list[str]:
+        """The options of the subcommand."""
+        return list(self._option_string_actions)
+
     def format_usage(self) -> str:
         """Return the usage line: the names of the positional arguments, and ``[options]`` for all options."""
         self._set_usage()
@@ -108,15 +113,27 @@ class Parser(argparse.ArgumentParser):
             return not equals and known[long].nargs != 0
         for at, letter in enumerate(word[1:], 2):  # -qw5 is -q -w 5
             if f"-{letter}" not in known:
-                self._refuse(f"-{letter}" if at > 2 else word)
+                self._refuse(f"-{letter}")
             if known[f"-{letter}"].nargs != 0:
                 return at == len(word)
         return False
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Report a word that is none of the choices, with a hint."""
+        if action.choices is None or value in action.choices:
+            return
+        from holdfast.cli import hints
+
+        known = list(map(str, action.choices))
+        name = str(action.metavar)  # the metavar of a single action is the action itself
+        what = f"value of {action.option_strings[-1]}" if action.option_strings else name if name.isupper() else "ACTION"
+        hint = hints.for_action(str(value), self.subcommand, known)
+        self.error(f"no such {what}: {value}{hint}; it is one of {', '.join(known)}")
+
     def _refuse(self, option: str) -> NoReturn:
         from holdfast.cli import hints
 
-        self.error(f"no such option: {option}{hints.for_option(option, self.subcommand, list(self._option_string_actions))}")
+        self.error(f"no such option: {option}{hints.for_option(option, self.subcommand, self.known)}")
 
     def _set_usage(self) -> None:
         if self.usage is None:
