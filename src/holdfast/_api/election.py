@@ -47,7 +47,7 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
     _foreign = ELECTION_METHODS
 
     _lock: Any
-    """The lock whose holder leads: a `BaseElectionLock`, or one on several servers."""
+    """The lock whose holder leads. It is a `BaseElectionLock`, or a lock on several servers."""
 
     _caller: Any
     _caller_type: type[Any]
@@ -139,9 +139,9 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
 
     def _leading(self, what: str) -> Any:
-        """Return the term of this candidate. Raises NotHeld if it does not lead, ConfigError with several servers.
+        """Return the internal object of this candidate's term. Raises NotHeld if the candidate does not lead.
 
-        ``what`` is the method that needs the term, for the message.
+        Raises ConfigError for an election on several servers. ``what`` is the method that needs the term, for the message.
         """
         self._office(what)
         return self._term()
@@ -160,7 +160,11 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         )
 
     async def _change(self, watch: LeaderWatch) -> Elected | None:
-        """Wait for a change of the leader and return the new one. `Election.observe` and `Election.leader` run this."""
+        """Wait until the leader changes, and return the new leader; None if nobody leads now.
+
+        `Election.observe` and `Election.leader` run this operation. ``watch`` is the state of the observer; with a new
+        ``watch``, return the present leader at once.
+        """
         election_keys = self._office("observing")
         try:
             found = await election.change(election_keys, watch)
@@ -201,7 +205,7 @@ def _check_name(name: object, parameter: str) -> None:
 
 
 def checked_value(value: object) -> str:
-    """Return the text that a leader proclaims. Raises ConfigError if it is no text, or too long."""
+    """Return the text that a leader proclaims. Raises ConfigError if ``value`` is not a str, or is too long."""
     if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST_VALUE:
         raise ConfigError(f"value must be text of at most {LONGEST_VALUE} bytes", parameter="value")
     return value

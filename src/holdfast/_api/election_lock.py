@@ -62,7 +62,7 @@ class BaseElectionLock(BaseLock[L, Client]):
         return Candidacy(self._spec, tally=self._tally, node=node, name=ours.candidate, value=ours.value, observers=observers)
 
     def note_free(self, at: float) -> None:
-        """Report that the key of the lock was gone on its server at local time ``at`` (seconds)."""
+        """Tell the keeper that the lock's key was gone on its server at monotonic time ``at``, in seconds."""
         endpoint = self._endpoint if self._cluster is None else self._shard(self._cluster)
         self._found_free(endpoint, at)
 
