@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.lock.replies import Busy, Held
-from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY_S, Waiting, refreshment
-from holdfast._core.lock.spec import margin
+from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY_S, REFRESH_OF_FOREIGN_LOCK_S, Waiting, refreshment
+from holdfast._core.lock.spec import Permits, margin
+from holdfast._core.permit import SCRIPTS
 from holdfast._core.requests import Conflict, Down, Gone, Granted, NotSent
 from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter
 
@@ -35,7 +36,35 @@ def test_one_refresh_when_the_lease_that_was_reported_ends() -> None:
 
 def test_a_key_that_never_expires_is_asked_for_every_second() -> None:
     waiting = Waiting()
-    queued(waiting, waiter(), answer=Busy(None, 5, "", lingers=False))
+    queued(waiting, waiter(), answer=Busy(None, 5, "another", lingers=False))
+    assert waiting.next_at() == REFRESH_EVERY_S
+
+
+@pytest.mark.parametrize("remaining", [None, 30.0])
+def test_a_client_of_another_library_notifies_nobody_so_its_lock_is_asked_for_more_often(remaining: float | None) -> None:
+    waiting = Waiting()
+    foreign = queued(waiting, waiter("p.1"), answer=Busy(remaining, 5, "", lingers=False))
+    queued(waiting, waiter("p.2"), answer=busy())
+    sizes = []
+    now = waiting.next_at()
+    while now < REFRESH_EVERY_S:
+        (refresh,) = waiting.due(now)
+        assert refresh.batch == [foreign], "the other waiter is notified"
+        sizes.append(len(refresh.batch))
+        waiting.on_refreshed(refresh.batch, [Busy(remaining, 5, "", lingers=False)], now, now)
+        now = waiting.next_at()
+    assert len(sizes) == pytest.approx(REFRESH_EVERY_S / REFRESH_OF_FOREIGN_LOCK_S, abs=1)
+    (refresh,) = waiting.due(REFRESH_EVERY_S)
+    assert len(refresh.batch) == 2
+    waiting.on_refreshed(refresh.batch, [busy(), busy()], now, now)  # a client of holdfast has it now
+    assert waiting.next_at() == now + REFRESH_EVERY_S
+
+
+def test_permits_whose_holder_is_not_known_are_asked_for_every_second() -> None:
+    waiting = Waiting()
+    this = waiter()
+    this.attempt.spec = this.attempt.spec._replace(permits=Permits(SCRIPTS, "semaphore 1", 1, 2))
+    queued(waiting, this, answer=Busy(30.0, 5, "", lingers=False))
     assert waiting.next_at() == REFRESH_EVERY_S
 
 

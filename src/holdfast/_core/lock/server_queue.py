@@ -4,7 +4,8 @@ When a holder releases a lock, the server hands it over to the first waiter and 
 message may get lost, and anybody may forge one. So waiters do not rely on messages. A script, the refresh, tells the server
 that the waiters still wait, and asks which of them have got their locks. One refresh for all waiters is sent once a second.
 A waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
-subscribed again.
+subscribed again. While a client of another library holds the lock, its waiter is refreshed ten times a second, because that
+client sends no message when it releases the lock.
 
 The claim window (`CLAIM_WINDOW_S`) is the time for which the server keeps the lock for its new holder. A waiter accepts a
 hand-over message without asking the server only within this window. It counts the window from its last request with the reply
@@ -18,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
 from holdfast._core.lock.records import Attempt, Waiter
-from holdfast._core.lock.replies import CLAIM_WINDOW_S, Busy, Held, Reply
+from holdfast._core.lock.replies import CLAIM_WINDOW_S, MUTEX, Busy, Held, Reply
 from holdfast._core.lock.spec import margin, milliseconds, scripts
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 from holdfast._core.struct import Struct
@@ -28,6 +29,9 @@ INFINITY = float("inf")
 REFRESH_EVERY_S = 1.0
 """Seconds between two refreshes of all waiters: a third of the time after which the server drops a waiter without a refresh.
 """
+
+REFRESH_OF_FOREIGN_LOCK_S = 0.1
+"""Seconds between two refreshes of a waiter while a client of another lock library holds the lock, as redis-py's lock polls."""
 
 SOONEST_S = 0.01
 """Minimum seconds from one reply to the next refresh of the same waiter."""
@@ -176,6 +180,8 @@ class Waiting:
         waiter.down = None
         # Counted from the reply, so that it is never too early: a refresh just before the lease ends would be wasted.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST_S)
+        if not busy.process and scripts(waiter.attempt.spec) is MUTEX:  # for permits, an empty name does not tell that
+            waiter.refresh_at = min(waiter.refresh_at, now + REFRESH_OF_FOREIGN_LOCK_S)
         if waiter.asked_under != self.subscription(waiter.attempt.spec.prefix):
             waiter.refresh_at = now  # the inbox was not subscribed meanwhile: a message may have been missed
         if not now <= self.round_at <= now + REFRESH_EVERY_S:
@@ -245,7 +251,8 @@ class Waiting:
     def due(self, now: float) -> list[Refresh]:
         """Return the refreshes to send now, and wake the waiters whose time is up.
 
-        All waiters are refreshed once a second. A single waiter is also refreshed when the holder's lease ends.
+        All waiters are refreshed once a second. A single waiter is also refreshed when the holder's lease ends, and more often
+        if the holder is a client of another library.
         """
         # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
         # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.
