@@ -305,9 +305,9 @@ def _highest() -> int:
 def _newest_number() -> int:
     """Return a pid near the newest one that the kernel has assigned; 0 if it cannot be determined.
 
-    A kernel with CONFIG_CHECKPOINT_RESTORE reports the newest pid of the caller's PID namespace, whatever /proc is mounted. On
-    other kernels, the function starts a thread and returns its id, because threads and processes share one sequence of ids.
-    That is slower on a busy machine.
+    A kernel with CONFIG_CHECKPOINT_RESTORE reports the newest pid of the caller's PID namespace, even if /proc shows another
+    namespace. On other kernels, the function starts a thread and returns its id, because threads and processes share one
+    sequence of ids. That is slower on a busy machine.
     """
     try:
         with open("/proc/sys/kernel/ns_last_pid", "rb") as file:  # noqa: PTH123
@@ -388,8 +388,8 @@ class Orphans:
     def note(self, guardian: int, *, probe: bool = False) -> None:
         """Reap ended children of this process, except the guardian; record the living ones as not descending from it.
 
-        Call this while the guardian, whose pid is ``guardian``, lives. ``probe``: True: if /proc cannot be read, ask the kernel
-        about each possible pid, which is slow; False: do nothing in that case.
+        Call this while the guardian, whose pid is ``guardian``, lives. If /proc does not show this PID namespace, the living
+        ones are recorded only with ``probe``, by asking the kernel about each possible pid, which is slow.
         """
         if not self.subreaper:
             return

@@ -54,7 +54,7 @@ def is_torn(urls: str) -> bool:
 def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
     """Return the environment without server URLs that contain a password, because the command might print them.
 
-    ``pass_url``: True: keep these URLs.
+    With ``pass_url``, keep these URLs.
     """
     return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}
 
@@ -119,17 +119,16 @@ class Guard:
     def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
         """Have the guardian start the command.
 
-        ``variables``: ``NAME=VALUE`` pairs for the command's environment, separated by spaces. ``foreground``: True: make the
-        command's process group the foreground group of the terminal on stdin. ``grace``: seconds from TERM to KILL, if the
-        guardian ends the command by itself. ``keep_daemons``: True: when the command ends normally, do not kill the daemons
-        that it has started.
+        ``variables``: ``NAME=VALUE`` pairs for the command's environment, separated by spaces. ``foreground``: whether the
+        command's process group becomes the foreground group of the terminal on stdin. ``grace``: seconds from TERM to KILL, if
+        the guardian ends the command by itself. ``keep_daemons``: whether the command's daemons are kept when it ends normally.
         """
         if self.orphans is not None:
             self.orphans.note(self.pid, probe=True)
         self._send(f"start {foreground:d} {grace!r} {keep_daemons:d} {variables}")
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the command's group."""
+        """Have the guardian send a signal to the command's group."""
         self._send(f"signal {int(signum)}")
 
     def term(self, grace: float) -> None:
@@ -369,7 +368,7 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
 
 
 def _ignored() -> set[int]:
-    """Return the signals that this process ignored from its start, as under nohup. The command must ignore them, too.
+    """Return the signals that this process ignores, as under nohup. The command must ignore them, too.
 
     SIGPIPE and SIGXFSZ are left out, because Python itself ignores them.
     """
@@ -420,7 +419,7 @@ class _Guardian:
         self.killed_at = math.inf
         self.passed_term_at = self.passed_hup_at = -math.inf
         self.interrupted = False
-        """True if the command was sent a signal to end it: its daemons are then not kept."""
+        """True if the command was sent a signal to end it, so that its daemons are not kept."""
         self.termed: set[tuple[int, int]] = set()
         self.told: set[int] = set()
         self.named: dict[tuple[str, str], int] = collections.defaultdict(int)
@@ -561,8 +560,8 @@ class _Guardian:
             self.interrupted = True
 
     def _term(self, grace: float) -> None:
-        """Send TERM to the command's group, but only once, because many programs end without cleaning up after a second TERM.
-        ``grace``: seconds until KILL."""
+        """Send TERM to the command's group, unless the owner's TERM was passed on to it within the last ``grace`` seconds. Many
+        programs end without cleaning up after a second TERM. ``grace``: also the seconds until KILL."""
         now = guardian_program.clock()
         self.doom, self.half, self.step = now + grace, now + grace / 2, _STEP
         if now >= self.passed_term_at + grace:
@@ -584,7 +583,7 @@ class _Guardian:
 
         A descendant whose parent is alive is skipped at first, because programs such as timeout(1) and su(1) pass TERM on to
         their children. After half of the grace time, such descendants get TERM too. Another guardian and its descendants get no
-        TERM from here: they get it from the ``holdfast run`` that started that guardian.
+        TERM from here, because the ``holdfast run`` that started that guardian sends TERM to them.
         """
         guarded: set[int] = set()
         for process in self._others():  # parents come before their children

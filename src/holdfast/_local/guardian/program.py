@@ -330,7 +330,7 @@ def retreat(keep: Collection[int] = ()) -> int:
 
 
 def noted(signum: int, frame: object) -> None:
-    """Do nothing: a signal handler for signals that are noticed by a byte on the wake-up file descriptor of `retreat`."""
+    """Do nothing. This handles signals that are noticed by a byte on the wake-up file descriptor of `retreat`."""
 
 
 def noted_signals(wake: int) -> bytes:
@@ -429,7 +429,7 @@ def _finish(group: Group, wake: int) -> int:
 
 
 def _remove_at_end(directory: str, *, wait: bool) -> None:
-    """Remove the directory. ``wait``: True: wait first until the parent has closed the channel."""
+    """Remove the directory. With ``wait``, first wait until the parent has closed the channel."""
     if wait:
         empty_hands(1, 2)  # a reader of our output must not wait for this
         while _read_channel():

@@ -30,7 +30,10 @@ def socket_path(url: str) -> str:
 
 
 def checked(directory: str) -> str:
-    """Return the path of the server's socket in ``directory``. Raises ConfigError if other users may use the directory."""
+    """Return the path of the server's socket in ``directory``.
+
+    Raises ConfigError if the path is too long, or if other users may use the directory.
+    """
     path = f"{directory}/{SOCKET}"
     if len(os.fsencode(path)) > LIMIT:
         raise ConfigError(

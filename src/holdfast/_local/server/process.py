@@ -1,7 +1,7 @@
 """PrivateServer: a server for one test, demo or benchmark, which ends when its owner (the process that started it) ends.
 
-The guardian program runs the server. It waits for the end of file on a channel that only the owner holds open. So the server
-ends, and its directory is removed, even if the owner is killed by SIGKILL.
+A separate program, the guardian, runs the server. The guardian waits for the end of file on a channel that only the owner holds
+open. Then it ends the server and removes the server's directory. So nothing is left, even if the owner is killed by SIGKILL.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PATIENCE = 10.0  # seconds that a server may take to start, on a loaded machine
 class PrivateServer:
     """A running server that this process has started for itself. It ends with this process.
 
-    ``args``        more settings, as on the server's command line: ``"--maxmemory", "10mb"``
-    ``port``        False: a Unix socket only; True: a free port on 127.0.0.1; a number: that port
-    ``appendonly``  keep data in an append-only file, over `kill` and `restart`; otherwise `restart` loses all data
+    ``args``        additional settings, as on the server's command line: ``"--maxmemory", "10mb"``
+    ``port``        number of a TCP port on 127.0.0.1; True: a free port; False: no TCP, only a Unix socket
+    ``appendonly``  keep data in an append-only file, so that it survives `restart`; otherwise `restart` loses all data
     ``password``    password of the default user; None: a random one if there is a port, because every user of this
                     machine can connect to the port; empty: none
-    ``binary``      another server program than the one that is found
+    ``binary``      path of the server program; None: holdfast finds one
 
     ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP) and
     ``directory`` are attributes that tell how to reach the server; ``address`` is the URL without the password. Raises
@@ -95,7 +95,7 @@ class PrivateServer:
         self.stop()
 
     def kill(self) -> None:
-        """Kill the server with -9, and return when it has ended. Its directory stays, for `restart`."""
+        """Kill the server with SIGKILL, and return when it has ended. Its directory stays, for `restart`."""
         if self._guardian is not None:
             if self._guardian.poll() is None:  # otherwise it has ended, and its number may belong to another process
                 os.kill(self.pid, signal.SIGKILL)
@@ -103,7 +103,7 @@ class PrivateServer:
             self._guardian = None
 
     def pause(self) -> None:
-        """Stop the server's process by SIGSTOP: the kernel still accepts connections, but no request is answered."""
+        """Stop the server's process by SIGSTOP. The kernel still accepts connections, but no request is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         status = Path(f"/proc/{self.pid}/stat")
         while status.exists() and status.read_text().rpartition(")")[2].split()[0] not in "tT":
@@ -140,8 +140,8 @@ class PrivateServer:
         return tail(str(self.directory / "server.log"))
 
     def let_go(self) -> None:
-        """Close this process's end of the channel to the guardian, in a forked child. Otherwise the server would run until the
-        child ends, too."""
+        """Close the channel to the guardian that a forked child has inherited. Otherwise the server would run until that child
+        ends, too."""
         if self._channel is not None:
             for end in self._channel:
                 end.close()
@@ -149,7 +149,7 @@ class PrivateServer:
             self._guardian.returncode = 0  # the guardian is no child of this process
 
     def wait(self) -> int:
-        """Wait until the server has ended by itself, and return its exit code."""
+        """Wait until the server has ended by itself, and return its exit code; 0 if `kill` or `stop` has ended it."""
         return self._guardian.wait() if self._guardian is not None else 0
 
     # Start
@@ -189,7 +189,8 @@ class PrivateServer:
     def _wait_until_ready(self, log: Path, before: int) -> int:
         """Wait until the server answers on its Unix socket, and return its process id.
 
-        ``before``: size of the log, in bytes, when the server was started, so that an error shows only later lines.
+        ``before``: size of the log, in bytes, when the server was started, so that an error shows only later lines. Raises
+        ServerError if the server ends, or does not answer within _PATIENCE seconds.
         """
         assert self._guardian is not None
         deadline = time.monotonic() + _PATIENCE
@@ -207,7 +208,7 @@ class PrivateServer:
 
 
 def make_private(directory: Path) -> None:
-    """Create a directory, and missing ones above it, with mode 0700, whatever the umask. Raises OSError."""
+    """Create a directory and its missing parents with mode 0700, whatever the umask is. Raises OSError if that fails."""
     missing = [directory, *directory.parents]
     for place in reversed([place for place in missing if not place.exists()]):
         try:

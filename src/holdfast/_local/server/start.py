@@ -1,4 +1,5 @@
-"""Start the local server. If several processes find that the server is not running, only one of them starts it."""
+"""Start the local server, which serves ``local://`` URLs. If several processes find that the server is not running, only one of
+them starts it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from holdfast._local.server.process import make_private
 from holdfast.errors import ConfigError, ServerError
 
 IDLE = 600.0
-"""Default seconds without use after which a local server ends; HOLDFAST_LOCAL_IDLE of the starting process overrides it."""
+"""A local server ends after this number of seconds without use. HOLDFAST_LOCAL_IDLE of the starting process overrides it."""
 
 _KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Environment variables that are passed from the starting process to the server.
@@ -27,8 +28,8 @@ All others are left out, because they may contain secrets, and the server outliv
 def start(directory: str, timeout: float) -> None:
     """Start the local server in ``directory`` and wait until it listens, at most ``timeout`` seconds.
 
-    Raises ConfigError if there is no server program, or if the directory is unsafe; ServerError if the server does not start in
-    time.
+    Raises ConfigError if there is no server program, if the directory is unsafe or cannot be used, or if HOLDFAST_LOCAL_IDLE is
+    invalid. Raises ServerError if the server does not start in time.
     """
     deadline = time.monotonic() + timeout
     arguments = [repr(_idle()), binary.find()]
@@ -67,9 +68,10 @@ def _idle() -> float:
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
     """Wait until no other process is starting the server, or until monotonic time ``deadline``.
 
-    ``turn``: file descriptor of the file to lock. Without the wait, ten processes would start ten programs, and nine of these
-    would end because the directory is in use. If the wait ends at the deadline, there is still only one server, because the
-    supervisor (the program that starts it) locks the directory.
+    ``turn``: file descriptor of a file that each process locks while it starts the server; this process now holds that lock,
+    unless the server already listens on the socket ``path`` or the deadline has passed. Without the wait, ten processes would
+    start ten supervisors (programs that run the server), and nine of these would end because the directory is in use. If the
+    wait ends at the deadline, there is still only one server, because the supervisor also locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:

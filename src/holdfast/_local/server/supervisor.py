@@ -83,7 +83,8 @@ class Connection:
 
 
 def tail(path: str, since: int = 0) -> str:
-    """Return the last lines of a log file that were written after byte ``since``."""
+    """Return the last lines of a log file, at most TAIL, of those written after byte ``since``; "" if the file cannot be
+    read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - 4096))
@@ -109,7 +110,8 @@ class Supervisor:
         return os.path.join(self.directory, name)
 
     def tell(self, message: str) -> None:
-        """Send a message to the starting process, once. That process may have ended, which is ignored."""
+        """Send the first message to the starting process; later calls do nothing. If that process has ended, ignore the
+        error."""
         if self.report >= 0:
             with contextlib.suppress(OSError):
                 os.write(self.report, message.encode())
@@ -119,7 +121,10 @@ class Supervisor:
     # Start
 
     def own(self) -> bool:
-        """Lock the directory. Return False if a server is already running there and accepts connections."""
+        """Lock the directory and return True. Return False if a server is already running there and accepts connections.
+
+        Raises TimeoutError if neither is the case within PATIENCE seconds.
+        """
         lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -172,7 +177,8 @@ class Supervisor:
         """Return the server's options: no TCP, no eviction of leases, and leases that survive a crash of the server.
 
         With ``appendfsync no``, the server passes every change to the kernel before it answers, so a crash of the server loses
-        nothing. A power failure may lose recent changes. It also ends all holders, because they run on this machine.
+        nothing. A power failure may lose recent changes, but it also ends all holders of locks, because they run on this
+        machine.
         """
         return [
             *("--port", "0", "--unixsocket", self.path(BOOT), "--unixsocketperm", "700"),
@@ -213,8 +219,8 @@ class Supervisor:
             return True
 
     def closed(self) -> bool:
-        """Rename the socket so that no client finds it. If a client has connected meanwhile, rename it back and
-        return False."""
+        """Rename the socket so that no client finds it, and return True. If a client uses the server even so, or the server
+        does not answer, rename the socket back and return False."""
         os.rename(self.path(SOCKET), self.path(BOOT))
         with contextlib.suppress(OSError):
             # Two replies come from two iterations of the server's loop: it has then accepted every client that came before
@@ -258,14 +264,17 @@ class Supervisor:
     # End
 
     def ended(self) -> bool:
-        """Return True if the server process has ended; reap it."""
+        """Return True if no server process is running. If it has just ended, also collect its exit status."""
         if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
             self.pid = 0
         return not self.pid
 
     def end(self) -> None:
-        """End the server by SIGTERM if it still runs, so that it first writes its append-only file to disk; then remove the
-        socket."""
+        """End the server if it still runs, and remove the socket.
+
+        SIGTERM lets the server write its append-only file to disk first. If that takes longer than PATIENCE seconds, SIGKILL
+        follows.
+        """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not self.ended():
             os.kill(self.pid, signal.SIGTERM)
@@ -296,8 +305,8 @@ def leases(server: Connection) -> bool:
 def spawn(command: list[str], keep: int) -> int:
     """Start the server as a child process that inherits the directory's lock, and return its pid.
 
-    ``keep``: file descriptor of the lock. On Linux, the kernel kills the server when this process ends, because no other
-    process would stop the server when it is unused.
+    ``keep``: file descriptor of the lock. On Linux, the kernel sends SIGTERM to the server when this process ends, because no
+    other process would stop the server when it is unused.
     """
     try:
         import ctypes  # imported before the fork, so that the child does as little as possible
@@ -325,8 +334,9 @@ def spawn(command: list[str], keep: int) -> int:
 def main(directory: str, report: str, idle: str, server: str) -> int:
     """Run the supervisor until its server ends, and return the exit status.
 
-    Once the server answers or has failed, write the line ``ok``, or the error, to the file descriptor ``report``. ``idle``:
-    seconds without use after which the server is stopped.
+    Once a server answers in the directory, write ``ok`` to the file descriptor ``report``; if that fails, write the error
+    instead. If the server was already running there, return at once. ``idle``: seconds without use after which the server is
+    stopped.
     """
     os.set_inheritable(int(report), False)
     if os.fork():
