@@ -3,10 +3,10 @@
 The comment at the head of each file says what the script expects (KEYS and ARGV) and what it returns (RETURNS). Scripts share
 code by inclusion: a line ``-- INCLUDE shared/_state`` is replaced by the text of that file. The text is inserted once per
 script, at the first such line, so each file names all files that it uses. An included file uses no variable of the file that
-includes it. Code that most runs do not need is included after the code that ends these runs.
+includes it. Code that few runs need is included late in a script, so that the other runs return before they reach it.
 
-A line ``-- CODES LOST`` is replaced by the definition of that constant of `_lua.codes`. Nothing else is inserted into a
-script: names and values are passed in KEYS and ARGV.
+A line ``-- CODES LOST`` is replaced by the definition of the constant LOST of `_lua.codes`. Nothing else is inserted into a
+script. Names and values are passed in KEYS and ARGV.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def commands(name: str) -> set[str]:
 def sha1_hex(data: bytes) -> str:
     """Return the SHA-1 hash of ``data`` in hex.
 
-    Servers identify scripts by it, and process records identify keys of locks by it.
+    Servers identify a script by the hash of its text. Process records identify a lock by the hash of its key.
     """
     return str(sha1(data, usedforsecurity=False).hexdigest())
 
 
 def whole_number(raw: object) -> int:
-    """Return the reply of a script whose reply is always one whole number."""
+    """Return the reply ``raw`` unchanged. This is the parser of scripts whose reply is always one whole number."""
     assert isinstance(raw, int)
     return raw
 

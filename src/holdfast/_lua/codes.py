@@ -17,7 +17,7 @@ from __future__ import annotations
 # Replies
 
 NO_CLAIM = -1
-"""The token was revoked, has lost its position in the queue, or another token holds the lock or the key."""
+"""The token was revoked or has lost its position in the queue, or another token holds the lock or the key."""
 
 TAKEN_AWAY = -2
 """A person has broken the lock, so this token no longer holds it."""
@@ -44,13 +44,13 @@ WRONG_TYPE = -9
 """The key ``key`` holds data of the Redis type ``type``, which another application has written."""
 
 LOST = -10
-"""The token has lost the lock before its lease expired."""
+"""The token has lost the lock before the lease expired."""
 
 OTHER_COUNT = -11
-"""The object has ``count`` permits, participants or calls, not the number in the request; 0: no number was set yet."""
+"""The object has ``count`` permits, participants or calls (0: none set yet), not the number in the request."""
 
 TOO_MANY = -12
-"""The request is for more permits than the semaphore has: its limit is ``limit``."""
+"""The request is for more permits than the limit of the semaphore, which is ``limit``."""
 
 INVALIDATED = -13
 """The value is not stored, because one of its tags was invalidated after its load had begun."""
@@ -68,7 +68,7 @@ STALE = 3
 """The stored value ``value`` has been stale for ``-ms`` milliseconds, and this caller does not have to load a new one."""
 
 LEASED = 4
-"""The caller has to load the value, and the fence of its load is ``fence``. The old value is ``value``, fresh for ``ms``."""
+"""The caller has to load the value, with the fence ``fence``. The old value is ``value``. It is stale if ``ms`` is below 1."""
 
 ABSENT = 5
 """There is no value, and the caller has asked not to load it."""
@@ -121,7 +121,7 @@ CHANGED = "3"
 """The object that the listener ``listener`` watches may have changed."""
 
 BROKEN = "4"
-"""The person ``by`` has broken the lock that the token ``token`` held: it was revoked from the token."""
+"""The person ``by`` has broken the lock that the token ``token`` held."""
 
 
 def declared(names: list[str]) -> str:
