@@ -1,7 +1,8 @@
 """One connection per event loop and server, shared by all tasks of the loop: commands and replies keep their order.
 
 All requests of one iteration of the loop are sent in one write. If a task is cancelled, the reply to its request is still read,
-and dropped. The request that undoes it is sent later on the same connection, so the server executes the two in that order.
+and dropped. A second request, which undoes the first, follows on the same connection, so the server executes the two in this
+order.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ READ_SIZE = 65536
 
 
 _Unsent = tuple[bytes, asyncio.Future[Any], float]
-"""A request that did not leave before its connection ended: its bytes, the future of its reply, and its deadline."""
+"""A request that was not sent before its connection ended: its bytes, the future of its reply, and its deadline."""
 
 
 class _Protocol(asyncio.BufferedProtocol):
@@ -221,8 +222,8 @@ class AioConnection:
         self._opening_since = 0.0
         self._tried = False
         self.told: set[str] = set()
-        """Hashes of the scripts whose text was sent on this connection at once. Trying the hash first could cost a round trip,
-        for the reply NOSCRIPT."""
+        """Hashes of the scripts whose text was sent on this connection. Sending the hash first could cost a round trip, for the
+        reply NOSCRIPT."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:

@@ -57,7 +57,7 @@ def _parts(packed: bytes) -> list[bytes]:
 def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
     """Convert an exception of the client back to the server's error reply.
 
-    Raises Unknown if the exception means that no reply came.
+    Raises Unknown if the exception means that no reply came, and ``error`` itself if it is of another kind.
     """
     kinds = {cls.__name__ for cls in type(error).__mro__}
     for kind, code in _CODES.items():
@@ -90,7 +90,8 @@ class ClientCalls:
 
 
 class AioClientCalls(AioConnection):
-    """A replacement for an event loop's connection. It sends every request through the user's client, in the calling task."""
+    """A replacement for an event loop's connection. It calls the user's client for every request, in a task that is never
+    cancelled."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         super().__init__(endpoint, system)
@@ -98,7 +99,7 @@ class AioClientCalls(AioConnection):
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def send(self, packed: bytes, timeout: float) -> None:
-        """Return None, because a client's call must be awaited: the caller uses `exchange` instead."""
+        """Return None, so that the caller uses `exchange`, because a client's call must be awaited."""
 
     def silent_for(self) -> float:
         """Return 0, because it is unknown how long the server has been silent.
@@ -130,9 +131,10 @@ class AioClientCalls(AioConnection):
             task.exception()  # otherwise the loop would warn of an exception that was never retrieved
 
     async def close(self) -> None:
-        """Cancel the tasks of this loop that wait for the keeper's notifications, because the loop ends.
+        """Cancel this loop's tasks that wait for the keeper's notifications, and close the subscriptions, because the loop
+        ends.
 
-        The client closes its connections itself.
+        The client closes its other connections itself.
         """
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
@@ -246,11 +248,11 @@ class ClientLine:
             self._pending.popleft()
 
     def has_unread(self) -> bool:
-        """Return False: unread bytes are in the buffer of the client, which does not show them."""
+        """Return False, because unread bytes are in the buffer of the client, which does not show them."""
         return False
 
     def reclaim(self) -> None:
-        """Do nothing: a socket of this connection is never lent to a waiter, so there is none to reclaim."""
+        """Do nothing, because a socket of this connection is never lent to a waiter."""
 
     def overdue(self, now: float) -> None:
         """Fail each call whose deadline has passed, even if the client still waits for the reply."""
@@ -305,9 +307,9 @@ class ClientLine:
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """Return the result of a call of the client; await it first, in the client's event loop, if the client is asynchronous.
+        """Return the result of a call of the client. If the client is asynchronous, first await the call in its event loop.
 
-        ``listens``: True: the call waits for notifications, and `AioClientCalls.close` may cancel it.
+        ``listens``: True if the call waits for notifications, so that `AioClientCalls.close` may cancel it.
         """
         if not inspect.iscoroutine(result):
             return result

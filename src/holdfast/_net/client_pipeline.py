@@ -1,8 +1,8 @@
 """Corrections to the pipelines of redis-py and valkey-py, because three of their faults make transactions unsafe.
 
-* When the answer to EXEC is lost, they raise WatchError, as if a key had changed. A retry could then execute everything
-  twice. `chain` distinguishes the two cases.
-* When a connection is closed between WATCH and EXEC, they reopen it silently, and EXEC succeeds without the WATCH.
+* When the answer to EXEC is lost, the pipelines raise WatchError, as if a key had changed. A retry could then execute
+  everything twice. `verdict` distinguishes the two cases.
+* When a connection is closed between WATCH and EXEC, the pipelines reopen it silently, and EXEC succeeds without the WATCH.
   `Tripwire` makes such a transaction fail before anything is sent.
 * The pipelines of clusters send MULTI and EXEC again on a new connection, which watches nothing. So holdfast does not use them.
 """
@@ -60,7 +60,7 @@ class Commands:
 
 @functools.lru_cache(1024)
 def is_command(pipeline: type, name: str) -> bool:
-    """Return True if ``name`` is a command method: the client inherits it from a class in a package named "commands"."""
+    """Return True if ``name`` is execute_command, or a method that the client inherits from a class in a package "commands"."""
     commands = (cls for cls in pipeline.__mro__ if ".commands." in cls.__module__)
     return name == "execute_command" or any(name in vars(cls) for cls in commands)
 

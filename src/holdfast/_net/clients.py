@@ -44,7 +44,8 @@ if TYPE_CHECKING:  # importing redis takes longer than the rest of holdfast
             """The URL of the server."""
 
     class Connected(Protocol):
-        """A connection of `holdfast.connect`: some of its methods call functions of holdfast, and pass it as their client."""
+        """A connection of `holdfast.connect`. Some of its methods call functions of holdfast, with the connection as the
+        client."""
 
         _endpoints: list[Any]
 

@@ -1,4 +1,4 @@
-"""A Redis Cluster: the owner of each slot, and the redirection of requests to it.
+"""A Redis Cluster: the owner of each slot, and the redirection of requests to the owner.
 
 A request is sent to the server that owns the slot of its key, over this process's connections to that server. The process keeps
 the state of its locks (`_core.lock.node`) by `Shard`. A shard is a group of locks whose slots had the same owner when these
@@ -40,7 +40,7 @@ _HALF_MOVED = "access a non local key"
 """Part of the error for a script that writes a key which it has deleted before, while the key's slot is being moved."""
 
 HOPS = 8
-"""Maximum number of times that one request is redirected."""
+"""Maximum number of steps of one request. Each step sends the request to one server."""
 
 _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
 """Error codes of servers that no longer own a slot, or cannot serve it at the moment."""
@@ -90,8 +90,8 @@ class Shard(Part):
     def find(self, timeout: float) -> Endpoint:
         """Return the server that now owns slot ``anchor``, and so publishes the notifications for this shard.
 
-        Raises NotSent if no server answers within ``timeout`` seconds or none owns the slot, Refused if they refuse CLUSTER
-        SLOTS.
+        Raises NotSent if no server answers within ``timeout`` seconds, or if none owns the slot. Raises Refused if the servers
+        refuse CLUSTER SLOTS.
         """
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
@@ -100,8 +100,8 @@ class Shard(Part):
         return owner
 
     def near(self, key: bytes) -> bool:
-        """Return True if the key is, as far as this process knows, on the server from which this shard receives
-        notifications."""
+        """Return True if the key is, as far as this process knows, on the server from which this shard receives notifications.
+        Return True also if the known owners may be outdated."""
         cluster = self.cluster
         return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
 
@@ -118,7 +118,10 @@ class Hop(NamedTuple):
     asking: bool
 
     def within(self, seconds: float) -> Hop:
-        """Return this step with a timeout of at most ``seconds``, the rest of the request's timeout, which covers all steps."""
+        """Return this step with the timeout ``seconds``, the rest of the request's timeout, which covers all steps.
+
+        If nearly the whole timeout is left, return the step unchanged.
+        """
         if seconds > self.call.timeout - LEAST_TIMEOUT_S:
             return self  # nearly the whole timeout is left, as at the first step
         call = copy(self.call)
@@ -313,8 +316,8 @@ class Cluster:
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
         """Return the address of a server from an entry of CLUSTER SLOTS.
 
-        An entry with the host "" or "?" is the server that sent the reply and does not know its own host; use the host of
-        ``told_by``.
+        The host "" or "?" stands for the server that sent the reply, which does not know its own host. In its place, use the
+        host of ``told_by``.
         """
         name = (host or b"").decode()
         address = (name if name not in {"", "?"} else told_by.host, port)
@@ -447,7 +450,7 @@ _known: dict[tuple[Any, ...], Cluster] = {}
 def cluster_at(
     seeds: list[Address], *, remap: Callable[[Address], Address] | None = None, credentials: Any = None, **facts: Any
 ) -> Endpoint:
-    """Return the endpoint of the Cluster with these servers; the same object for the same servers and settings.
+    """Return the endpoint of the Cluster with these servers. Calls with the same servers and settings return the same object.
 
     ``remap``: function that maps an address reported by the Cluster to the address to connect to; None: connect to the reported
     address.

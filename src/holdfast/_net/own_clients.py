@@ -1,4 +1,5 @@
-"""Clients of redis-py that holdfast creates for a URL. Transactions need them, because they call a client's commands."""
+"""Clients of redis-py that holdfast creates for a URL. A transaction needs such a client, because it calls the client's
+methods."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from holdfast._net.sentinel import Sentinel
 def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
     """Return a new redis-py client for an endpoint: one server, or the primary that Sentinels name.
 
-    ``face``: "sync" or "asyncio", the kind of client. ``decode``: True: the client's replies are str; False: bytes.
+    ``face``: "sync" or "asyncio", the kind of client. ``decode``: whether the client's replies are str instead of bytes.
     """
     package = "redis" if face == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}

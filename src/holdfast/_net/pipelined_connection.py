@@ -49,8 +49,7 @@ class ConnectionKeeper(Protocol):
         """Call ``action``. If it raises an exception, a keeper logs the exception and returns False; a `Fanout` raises it."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Close the other connections to ``endpoint`` that do not lead to the address ``where``; if ``where`` is None, close
-        all."""
+        """Close the connections to ``endpoint`` that do not lead to the address ``where``; if ``where`` is None, close all."""
 
 
 class _Request:
@@ -357,7 +356,7 @@ class PipelinedConnection:
             self.fail("the primary is another server now")
 
     def has_unread(self) -> bool:
-        """Return True if the socket has unread bytes. Any thread may call this."""
+        """Return True if the socket has unread bytes; with TLS, always return False. Any thread may call this."""
         sock = self.sock
         if sock is None or self._endpoint.tls is not None:
             return False
@@ -383,7 +382,7 @@ class PipelinedConnection:
         return self._lent is waiter
 
     def reclaim(self) -> None:
-        """Take the socket back from the waiter, if it is lent: the selector watches it again."""
+        """If the socket is lent, take it back from the waiter, so that the selector watches it again."""
         self.returned = False
         if self._lent is not None and self.sock is not None:
             try:

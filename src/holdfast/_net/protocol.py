@@ -20,8 +20,8 @@ MALFORMED = (hiredis.ProtocolError, TypeError)
 class Reader(hiredis.Reader):
     """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are not valid RESP.
 
-    Connections that carry the requests of locks use ``hiredis.Reader`` itself, which saves a call for each reply, and handle
-    the errors `MALFORMED`.
+    For the requests of locks, `sync_connection` and `aio_connection` use ``hiredis.Reader`` itself, which saves a call for each
+    reply. They handle the errors `MALFORMED`.
     """
 
     def gets(self, *args: bool) -> Any:
@@ -56,7 +56,7 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
 
 
 def splice(frame: Frame, token: str) -> bytes:
-    """Return the bytes of a request with this token; encode the rest of the request at its first use."""
+    """Return the bytes of a request with this token. The rest of the request is encoded once and kept in ``frame``."""
     if frame.size != len(token):
         frame.before, frame.after = _frame.__wrapped__(frame.script, frame.keys, frame.rest, len(token))
         frame.size = len(token)
@@ -69,8 +69,8 @@ def in_full(call: Run[Any]) -> Command:
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
-    """Return a request encoded as bytes. ``whole``: True: with the script's text, for a server that does not have the script
-    cached; False: with the script's hash."""
+    """Return a request encoded as bytes. It contains the script's hash; with ``whole``, it contains the script's text, for a
+    server that does not have the script cached."""
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed
@@ -84,8 +84,8 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 
 def is_noscript(reply: object) -> bool:
-    """Return True if the reply is the error NOSCRIPT: the server does not have the script, for example after a restart, so
-    that its text must be sent."""
+    """Return True if the reply is the error NOSCRIPT. The server then does not have the script, for example after a restart, so
+    the script's text must be sent."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
@@ -98,8 +98,8 @@ def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
 
 
 def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
-    """Raise Refused if a reply is an error. Before that, call ``drop``, which closes the connection, if the server is no longer
-    the primary."""
+    """Raise Refused if a reply is an error. If the error says that the server is no longer the primary, first call ``drop``,
+    which closes the connection."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
         if is_demoted(error, endpoint):

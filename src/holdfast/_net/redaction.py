@@ -1,5 +1,5 @@
 """Redaction of errors: remove the frames of functions that get a client from tracebacks, because the local variables of these
-frames may contain a password. If the arguments do not fit such a function, the error shows a right call."""
+frames may contain a password. If the arguments do not fit such a function, the error shows a correct call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 def hides_client(name: str = "", usage: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that gets a client: its frames are removed from the tracebacks of errors.
+    """Decorate a function that gets a client, so that its frames are removed from the tracebacks of errors.
 
     Error reporters send the local variables of each frame, and those of this function may contain a password.
 
-    ``name``: name of the function in Python's own errors about wrong arguments; if empty, its present name.
-    ``usage``: a right call, for these errors; if empty, one that is derived from the parameters.
+    ``name``: name of the function in Python's own errors about wrong arguments; if empty, the name that the function has.
+    ``usage``: a correct call, for these errors; if empty, one that is derived from the parameters.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

@@ -14,8 +14,8 @@ log = logger("holdfast.wire")
 
 
 def _of_foreign(client: Any, what: str) -> Endpoint:
-    """Return an endpoint whose requests go through this client's own methods; the same endpoint for all clients that share a
-    connection pool. ``what``: name of the client's kind, for messages."""
+    """Return an endpoint whose requests go through this client's own methods. All clients that share a connection pool get the
+    same endpoint. ``what``: name of the client's kind, for messages."""
     key = ("client", id(client.connection_pool))
     endpoint = endpoints.get(key)
     if endpoint is None:
@@ -42,7 +42,8 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
 
 
 def _is_foreign(thing: type) -> bool:
-    """Return True if a class is not one of redis-py's or valkey-py's own: a subclass may connect in another way."""
+    """Return True if a class is not one of redis-py's or valkey-py's own. A class of another library may connect
+    differently."""
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
@@ -153,7 +154,7 @@ def on_one_server(what: str, why: str, instead: str, parameter: str = "client") 
 
 
 def one_place(client: object, what: str = "this object") -> object:
-    """Return ``client`` unchanged, unless it is a list or mapping of independent servers: then raise ConfigError.
+    """Return ``client`` unchanged. Raises ConfigError if it is a list or mapping of independent servers.
 
     The answers of independent servers could contradict each other. ``what``: subject of the error message.
     """

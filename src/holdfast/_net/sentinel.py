@@ -22,14 +22,15 @@ from holdfast._net.sync_connection import Connection
 LIMIT = 0.5
 """Maximum seconds to wait for one Sentinel, or for the server that it names, before the next Sentinel is asked.
 
-The wait is also at most half of the caller's remaining time, so that there is time for the next Sentinel.
+The wait for a Sentinel is also at most half of the caller's remaining time, so that time is left for the server that the
+Sentinel names.
 """
 
 PORT = 26379
 
 
 class Sentinel:
-    """A finder of the primary of one service: it asks the Sentinels.
+    """An object that finds the primary of one service by asking the Sentinels.
 
     ``watchers``: endpoints of the Sentinels. ``facts``: settings for the connection to the primary, such as the login.
     ``seen_by``: number of other Sentinels that a Sentinel must see; the answer of a Sentinel that sees fewer is ignored.
@@ -165,7 +166,7 @@ def watched(
 def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], Endpoint]) -> Endpoint:
     """Return the endpoint for a client that ``Sentinel.master_for`` of redis-py or valkey-py has created.
 
-    ``endpoint_of``: function that returns the endpoint for a plain client; it is called for the client's connection to each
+    ``endpoint_of``: function that returns the endpoint for a plain client. It is called with the library's client of each
     Sentinel.
     """
     pool = client.connection_pool

@@ -29,8 +29,8 @@ signal. So while signals arrive more often than this, the request's time limit i
 
 
 def _not_reached(endpoint: Endpoint, error: OSError | HoldfastError) -> NotSent:
-    """Return the NotSent for an error of a connection attempt. A HoldfastError comes from ``local://``: the server did not
-    start, or there is no program for it. Its text already names the remedy."""
+    """Return the NotSent for an error of a connection attempt. A HoldfastError comes from ``local://`` if the server did not
+    start, or if there is no program for it. Its text already names the remedy."""
     if isinstance(error, HoldfastError):
         return NotSent(str(error), endpoint.address)
     silent = isinstance(error, TimeoutError)
@@ -233,7 +233,7 @@ class ConnectionPool:
         self._system = system
         self._limit = limit
         self._idle = self._none_open()
-        """The idle connections; None: a connection that may be opened. `clear` replaces the list."""
+        """The idle connections, and None for each one that may still be opened. `clear` replaces the list."""
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         """The connections that were opened, idle or in use."""
 

@@ -27,8 +27,8 @@ _AGAIN = object()
 """Returned instead of a reply if the connection was lost before the request was sent. The caller may then send it again."""
 
 _ELSEWHERE = object()
-"""Returned instead of a reply if this thread is already sending another request: a finaliser or signal handler has interrupted
-it, and makes this request."""
+"""Returned instead of a reply if this thread is already sending another request. A finaliser or signal handler has interrupted
+that request, and makes this one."""
 
 ROUNDS = 2
 """Number of rounds in which a thread still sends and reads for other threads, after it has its own reply. This is cheaper than
@@ -230,8 +230,8 @@ class _SharedConnection:
     def _pass_on(self) -> None:
         """End this thread's turn (its right to use the connection).
 
-        If other threads wait for replies, wake the one with the newest request: its reply comes last, so it can read for the
-        others the longest.
+        If other threads wait for replies, wake the one with the newest request. Its reply comes last, so that thread can read
+        for the others the longest.
         """
         self.busy = False
         self._turn.release()
@@ -261,7 +261,7 @@ class _SharedConnection:
         self._wake_all()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection and answer every request with an error.
+        """Close the connection. Sent requests fail. Queued ones move to the next connection, or fail if none could be opened.
 
         The calling thread has the turn (the right to use the connection).
         """

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Looper(Protocol):
-    """The methods of the keeper (background thread) that `System` calls in a loop: do the work that is due, and wait for
-    sockets."""
+    """The methods of the keeper (background thread) that `System` and its replacement in the simulator call. They run the
+    keeper's loop, which does the work that is due and waits for sockets."""
 
     selector: selectors.BaseSelector
 
@@ -54,7 +54,8 @@ class System:
     def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:
         """Return a connected socket on which no command was sent yet.
 
-        Raises OSError if the server cannot be reached, and ServerError if a ``local://`` server cannot be started.
+        Raises OSError if the server cannot be reached, and ServerError or ConfigError if a ``local://`` server cannot be
+        started.
         """
         if endpoint.path is None:
             context = endpoint.ssl_context()

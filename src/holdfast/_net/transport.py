@@ -51,7 +51,8 @@ def line_to(
     """Return a pipelined transport to an endpoint. The keeper (background thread) and threads that use several servers need it.
 
     ``on_push`` gets each published message; None: the transport does not subscribe. ``on_closed`` is called when the connection
-    is closed. ``whole_first``: True: send a script's text, not its hash, at its first use on a connection.
+    is closed. With ``whole_first``, a script's text is sent, not its hash, at its first use on a connection that holdfast
+    opens.
     """
     if endpoint.client is None:
         return PipelinedConnection(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)

@@ -1,4 +1,4 @@
-"""Parse server URLs strictly: refuse an unknown option, and never show a part of the URL that may be a password in an error."""
+"""Parse server URLs strictly. An unknown option is refused, and no error shows a part of the URL that may be a password."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ KEPT = 4
 """Number of idle connections that stay open."""
 
 LATE = 0.2
-"""Seconds by which the client's time limit for the reply exceeds the one of WAIT on the server. If WAIT times out, its reply
-can still arrive."""
+"""Seconds by which the client waits longer for the reply than WAIT may take on the server. So the reply can still arrive if
+WAIT times out."""
 
 
 class Dedicated:
