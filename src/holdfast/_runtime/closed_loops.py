@@ -66,7 +66,8 @@ class Loops:
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:
-        """Return True if operations were ended in the last UNDER_WAY seconds: their last requests may still be on their way."""
+        """Return True if operations were ended in the last UNDER_WAY seconds, so that their last requests may still be on their
+        way."""
         return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:

@@ -1,9 +1,8 @@
 """A set of connections to several servers. One thread uses it at a time, sends requests to all servers at once, and counts the
 replies.
 
-It uses pipelined connections that never block (`_net.pipelined_connection`), as the keeper (background thread) does. So a
-server that does not answer delays no request to another server. The calling thread reads and writes on the connections while it
-waits.
+The set consists of pipelined connections that never block (`_net.pipelined_connection`). So a server that does not answer
+delays no request to another server. The calling thread reads and writes on the connections while it waits.
 """
 
 from __future__ import annotations

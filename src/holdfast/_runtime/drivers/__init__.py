@@ -1,1 +1,1 @@
-"""Drivers: they carry out the requests of an operation, on the calling thread or in the calling asyncio task."""
+"""Drivers, which carry out the requests of an operation on the calling thread or in the calling asyncio task."""

@@ -145,7 +145,7 @@ class Runner:
     unwatched = False
     """True while no check for a closed event loop is scheduled for this driver."""
     is_direct: bool = False
-    """True if requests go over a connection of our own to one server, so that `begin` and `release` may succeed."""
+    """True if the driver is for one server outside a Cluster, so that `begin` and `release` may succeed."""
 
     def at_once(self, request: Any) -> Any:
         """Carry out an `Instant` (a request that needs no waiting), and return its reply."""
@@ -219,7 +219,7 @@ class Runner:
     def leave(self, operation: Any) -> None:
         """Have the keeper (background thread) end an operation, or abandon an attempt or a lease, that cannot await any more.
 
-        The calling thread must not do so, because a finaliser may call this in the middle of other code.
+        The calling thread does so only if no keeper runs, because a finaliser may call this in the middle of other code.
         """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
@@ -347,7 +347,7 @@ class Driver(Runner):
         return asked
 
     def _watch(self, waits: object) -> None:
-        """Have an attempt or a lease that waits without an operation abandoned if the event loop is closed."""
+        """Have ``waits``, an attempt or lease that waits without an operation, abandoned if the event loop is closed."""
         self.running.add(waits)
         if self.unwatched:
             self._be_watched()
@@ -534,8 +534,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def kept(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], R]) -> R:
-    """Return the running loop's driver for this server; ``kind`` creates it at its first use. All tasks of the loop share its
-    connection."""
+    """Return the running loop's driver for this server; ``kind`` creates it at its first use. All tasks of the loop share the
+    driver's connection."""
     loop = running_loop()
     drivers = process.drivers.get(loop)
     if drivers is None:

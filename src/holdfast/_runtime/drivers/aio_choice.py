@@ -9,7 +9,7 @@ from holdfast._runtime.process import Process
 
 
 def aio_driver_for(process: Process, endpoint: Endpoint) -> aio.Driver:
-    """Return the running loop's driver for this endpoint. All tasks of the loop share its connection."""
+    """Return the running loop's driver for this endpoint. All tasks of the loop share the driver's connection."""
     if endpoint.cluster is None:
         return aio.kept(process, endpoint, aio.Driver)
     from holdfast._runtime.drivers.aio_cluster import ShardDriver

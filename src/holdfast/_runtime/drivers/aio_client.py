@@ -68,8 +68,8 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """Do nothing: a transaction needs no clean-up if its event loop is closed, because its connection then ends and the
-        server drops the transaction."""
+        """Do nothing, because a transaction needs no clean-up. If its event loop is closed, its connection ends, and the server
+        drops the transaction."""
 
     async def _ask(self, request: CallClient) -> Any:
         """Await a call of the client, and return its result.
@@ -102,5 +102,5 @@ _HERE = Endpoint(host="transactions", port=0)
 
 
 def driver() -> Driver:
-    """Return the driver of the running loop."""
+    """Return the running loop's driver for transactions."""
     return kept(current(), _HERE, Driver)

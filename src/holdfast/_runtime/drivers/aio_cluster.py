@@ -58,7 +58,7 @@ class ShardDriver(Driver):
 
 
 async def _find_out(cluster: Cluster, timeout: float) -> bool:
-    """Ask the servers of the Cluster which of them owns which slot. Return False if none answers."""
+    """Ask the servers of the Cluster which of them owns which slot. Return False if none answers, or if they refuse."""
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
     except WireError:

@@ -14,7 +14,7 @@ from holdfast._runtime.process import Process
 
 
 def replicate(process: Process, endpoint: Endpoint, request: Replicate) -> Answer[Any]:
-    """Run a script and wait until replicas have acknowledged it. Blocks the calling thread."""
+    """Run a script and wait until replicas have acknowledged its writes. Blocks the calling thread."""
     sent = clock()
     pool = process.pool(endpoint)
     assert isinstance(pool, Pool)  # a lock that waits for replicas cannot be created with another transport

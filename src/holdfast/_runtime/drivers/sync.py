@@ -129,9 +129,9 @@ class Runner:
     def may_wait(self, until: float | None) -> None:
         """Raise RuntimeError if the calling code must not wait until monotonic time ``until`` (None: without limit).
 
-        It must not if it is a signal handler that has interrupted holdfast's own code: the wait could last forever. It must not
-        if it runs in an event loop: the wait would block all tasks, and one of them may have what the code waits for. In
-        Jupyter, all code runs in an event loop, whose tasks hold no locks.
+        A signal handler that has interrupted holdfast's own code must not wait, because the wait could last forever. Code in an
+        event loop must wait only briefly, because it blocks all tasks, and one of these may hold the lock. Jupyter is excepted:
+        it runs all code in an event loop, whose tasks hold no locks.
         """
         if self.process.keeper.in_change():
             raise RuntimeError(
