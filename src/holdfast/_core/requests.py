@@ -96,7 +96,8 @@ class Refused(WireError):
 
     @property
     def transient(self) -> bool:
-        """Return True if the request may succeed when it is repeated soon: the server is starting, busy, or being demoted."""
+        """Return True if the request may succeed when it is repeated soon, for example because the server is starting or
+        busy."""
         in_a_moment = {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
         return self.code in in_a_moment or "max number of clients" in str(self)
 
@@ -153,8 +154,8 @@ class Conflict(NamedTuple):
 
     why: str
     other_kind: bool = False
-    """True if the name is in use, or was in use lately, for another kind of object; `_core.lock.name_conflict` explains
-    such a case."""
+    """True if the name may be in use, or may have been in use lately, for another kind of object; `_core.lock.name_conflict`
+    explains such a case."""
     key: bytes = b""
     """Key that holds data of another Redis type; empty if the conflict has another cause."""
 
@@ -251,7 +252,7 @@ class Subscriber(Protocol):
         """Return the number of servers on which the inbox must be subscribed before the listener can rely on notifications."""
 
     def wake(self) -> None:
-        """Wake the waiting thread or task: a notification has arrived, or may have been missed."""
+        """Wake the waiting thread or task, because a notification has arrived or may have been missed."""
 
 
 # Requests to one server
@@ -409,7 +410,7 @@ class Poll(Request[None]):
         self.begins = begins
         """True if the calls ask for votes; False if they undo something.
 
-        With True, a server is left out if its reply to an earlier call is overdue by ``within`` seconds.
+        With True, a server is left out if it has owed the reply to an earlier call for more than ``within`` seconds.
         """
         self.otherwise = otherwise
         """Function that returns the call for the keeper to send if a call fails. Its argument is the index of the server.
@@ -500,10 +501,9 @@ class Sleep(Request[None]):
 class WaitLocally(Request[None], Generic[W]):
     """Request to wait until the attempt gets the turn in the queue of its process (`_core.lock.local_queue`).
 
-    Never raises.
-
-    The turn is the right to hold the lock, or to ask the server for it. The request ends at `Attempt.until` at the latest. It
-    may end early, so the caller checks whether it has the turn.
+    The turn is the right to hold the lock, or to ask the server for it. The request ends at `Attempt.until` at the latest. The
+    request may end early, so the caller checks whether it has the turn. Raises RuntimeError if the calling thread must not
+    wait.
     """
 
     __slots__ = __match_args__ = ("attempt",)

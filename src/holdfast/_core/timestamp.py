@@ -105,9 +105,8 @@ CLOCK: Script[float] = Script("timestamp/clock", _read_clock)
 def read(stamp: Stamp, raw: bytes) -> float:
     """Return the time in the value ``raw`` of a key, in Unix seconds with fractions.
 
-    Raises Strange if the value is not a time.
-
-    The messages of the error contain the value only if it is a number: a text may be the secret token of another lock.
+    Raises Strange if the value is not a time. The message of the error contains the value only if it is a number, because a
+    text may be the secret token of another lock.
     """
     found = _NUMBER.fullmatch(raw)
     ours, other = ("milliseconds", "seconds") if stamp.unit > 1 else ("seconds", "milliseconds")

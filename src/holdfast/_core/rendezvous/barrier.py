@@ -1,8 +1,8 @@
 """Barriers: a fixed number of participants, in any processes, wait for each other; then all of them go on, or all fail.
 
 The server stores an entry for each waiting participant. The participant refreshes the entry, which otherwise expires. If an
-entry expires, its participant is taken for dead, and the barrier is broken: all participants fail with Broken, as those of
-`threading.Barrier` do after a timeout.
+entry expires, its participant is taken for dead, and the barrier is broken. Then all participants fail with Broken. In
+`threading.Barrier`, a timeout has the same effect.
 
 One script makes all decisions. When a participant is notified, it asks the server for the outcome. The server stores the
 outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant that arrives last
@@ -143,7 +143,7 @@ class Duty(Owner):
 class Participant(Listener):
     """One participant in one round of a barrier.
 
-    Its `listener_id` is its token on the server, which also notifies it by this id.
+    The `listener_id` of a participant is also its token. The server names the participant by this id in notifications.
     """
 
     __slots__ = ("duty", "may_be_on_server", "seen")
@@ -154,7 +154,7 @@ class Participant(Listener):
         """True if the server may have an entry of this participant."""
         self.duty: Duty | None = None
         self.seen = 0
-        """Server time, in microseconds, of the last reply "wait" to this participant."""
+        """Server time, in microseconds, of the last reply that told this participant to wait."""
 
     @property
     def needs_record(self) -> bool:
@@ -226,10 +226,10 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
     """Wait at the barrier until all participants have arrived. Return the number of this participant: 0, 1, 2 and so on.
 
-    Return a Duty instead if this participant arrives last and ``acts`` is true: it then has to run the action. ``wait``:
-    seconds after which this participant breaks the barrier (None: never). Raises Broken if the barrier is broken. Raises
-    WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has another
-    number of participants.
+    If this participant arrives last and ``acts`` is true, return a Duty instead; the participant then has to run the action.
+    ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken if the barrier is broken.
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
+    another number of participants.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait
@@ -332,7 +332,7 @@ async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> No
     """End this participant's part in the barrier, whatever its state. An unfinished Duty breaks the barrier.
 
     ``why``: reason, in one word, with which the barrier is broken if this participant still waits; empty: leave without
-    breaking it. Errors of the server are not raised: the keeper (background thread) then repeats the request.
+    breaking the barrier. Errors of the server are not raised, because the keeper (background thread) then repeats the request.
     """
     await _end_duty(me)
     if not me.may_be_on_server:

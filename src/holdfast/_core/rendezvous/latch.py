@@ -1,9 +1,9 @@
 """Latches: clients wait until a count on the server has been counted down to zero. An event is a latch with the count one.
 
-Each request to count down has a token of its own. It is repeated with this token until the server replies, and is counted only
-once. The server stores the time of the latch's last opening. A waiter compares this time with the one that it saw at its
-start. So it notices an opening even if the latch was reset at once afterwards, as a waiter of `threading.Event` does. If
-several callers in one process wait for a latch, one of them is notified, and asks the server for all
+Each request to count down has a token of its own. If the reply is missing, the request is repeated with this token, and is
+still counted only once. The server stores the time of the latch's last opening. A waiter compares this time with the one that
+it saw at its start. So it notices an opening even if the latch was reset at once afterwards, as a waiter of `threading.Event`
+does. If several callers in one process wait for a latch, one of them is notified, and asks the server for all
 (`_core.single_flight.coalesce`).
 """
 
@@ -114,7 +114,7 @@ class LatchWaiter(CoalescedWaiter):
 def conflict(raw: object) -> Conflict | CountMismatch:
     """Read the reply ``raw`` of a latch's or barrier's script as a conflict.
 
-    The key holds other data, or the latch or barrier was created with another count.
+    A conflict means that the key holds other data, or that the latch or barrier was created with another count.
     """
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
@@ -161,8 +161,8 @@ async def look(latch: LatchSpec) -> Seen:
 async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
     """Lower the latch's count by ``by``, but not below zero. Return the latch's new state.
 
-    ``name``: name of the thing that is counted: a name counts only once until `reset`; empty: each call counts. Raises
-    WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another
+    ``name``: name of the thing that is counted. Each name counts only once until `reset`; with an empty name, each call counts.
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another
     count.
     """
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
@@ -178,7 +178,7 @@ async def reset(latch: LatchSpec) -> Seen:
 
 
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
-    """Wait until the latch is open, or was opened meanwhile. Return False after ``wait`` seconds (None: without limit).
+    """Wait until the latch is or was open, and return True; return False after ``wait`` seconds (None: without limit).
 
     Raises WireError if the server is unreachable, Forgotten if it has lost the latch's state, KeyConflict if a key holds other
     data, CountMismatch if the latch has another count.
@@ -242,9 +242,9 @@ R = TypeVar("R")
 
 
 async def patiently(call: Run[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
-    """Send a request again and again until the server replies. Return None if monotonic time ``until`` has passed before.
+    """Send a request again and again until the server replies. Return None if monotonic time ``until`` passes first.
 
-    Raises WireError after ``patience`` seconds without a reply.
+    Raises WireError after ``patience`` seconds without a reply, or at once if the server refuses the request for good.
     """
     patience += await Now()
     while True:

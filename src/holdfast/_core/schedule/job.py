@@ -212,7 +212,7 @@ class Registered(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """The server's reply that it has registered none of several jobs: another process serves other code under one of the names.
+    """The server's reply that it has registered none of the jobs, because another process serves other code under one name.
 
     ``other``: name of that code. ``who``: that process.
     """
@@ -236,8 +236,8 @@ class Served:
 
 
 Declared = Registered | Changed | UnknownJob | Unusable
-"""The server's reply about one job of a registration. `Changed` and `UnknownJob`: the registration was carried out before, but
-the reply got lost. Since then, the job was changed or removed."""
+"""The server's reply about one job of a registration. `Changed` and `UnknownJob` mean that the registration was carried out
+before, but its reply got lost, and that the job has been changed or removed since then."""
 
 
 def _refusal(raw: list[object]) -> Unusable:

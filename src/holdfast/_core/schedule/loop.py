@@ -9,7 +9,8 @@ so its wall clock does not matter. The reply has spent some time on its way, so 
 time.
 
 `ScheduleState` has the state of the schedule in this process. The caller calls `turn` again and again, and carries out the
-tasks that it returns. For example, it begins a run in a thread or task, and calls `ScheduleState.end` when the run has ended.
+tasks that `turn` returns. For example, the caller begins a run in a thread or task, and calls `ScheduleState.end` when the run
+has ended.
 """
 
 from __future__ import annotations

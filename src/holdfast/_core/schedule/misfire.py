@@ -37,7 +37,7 @@ class Due(NamedTuple):
 def following(when: When, tick: int) -> int | None:
     """Return the first tick (scheduled time) after ``tick``, in microseconds; None if the timetable has no further tick.
 
-    Raises ConfigError if the timetable returns a time that is not later: with it, the search for a tick would never end.
+    Raises ConfigError if the timetable returns a time that is not later, because the search for a tick would then never end.
     """
     found = when.after(tick / 1e6)
     if _microseconds(found) <= tick:  # a result of rounding: a float of seconds cannot show every microsecond

@@ -106,7 +106,7 @@ class ForgetRun(NamedTuple):
 class Redefine(NamedTuple):
     """A task for the caller: read the new definition of a job, and then call `ScheduleState.redefine`.
 
-    ``mine``: True if this process has changed the definition; ``change`` then has the former one, for a message.
+    ``mine``: True if this process has just registered the job; ``change`` then has the former definition, for a message.
     """
 
     job: ServedJob

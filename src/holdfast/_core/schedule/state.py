@@ -205,7 +205,7 @@ class ScheduleState:
     def registration(self) -> tuple[list[ServedJob], int]:
         """Return the jobs to register next, and the number of this registration.
 
-        Until the reply arrives, each call returns the same jobs and number: the server then ignores a repeated registration.
+        Until the reply arrives, each call returns the same jobs and number, so that the server ignores a repeated registration.
         """
         if self._registering is None:
             self._registering = self.unregistered()[:BATCH]

@@ -4,10 +4,10 @@ So a thousand waiting tasks cost the server one subscription and one request. Th
 callers that waited when it sent the request. A caller that joins later does not get this reply, because the value may have
 been invalidated between the request and the caller's start.
 
-If a load in this process fails, the callers that waited during the load get its error, unless something was invalidated
-since the load began. The server is asked about invalidations. Meanwhile these callers are held back
-(`Coalescer.hold_back`): they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again
-at once and fail again.
+If a load in this process fails, the callers that waited during the load get its error, unless something was invalidated since
+the load began. The server is asked about invalidations. Meanwhile these callers are held back (`Coalescer.hold_back`), which
+means that they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again at once and fail
+again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Failed(NamedTuple):
 
 
 class Coalescer:
-    """The group of all callers in this process that wait for one key. One of them leads it: it asks the server. Thread-safe."""
+    """All callers in this process that wait for one key. One of them, the leader, asks the server for all. Thread-safe."""
 
     __slots__ = ("__weakref__", "_leader", "_members", "_mutex")
 
@@ -66,7 +66,8 @@ class Coalescer:
             return tuple(self._members)
 
     def join(self, member: CoalescedWaiter) -> None:
-        """Add a caller to this group. It becomes the leader, which asks the server, if the group has none."""
+        """Add a caller to this group. If the group has no leader, or the leader's event loop is closed, the caller becomes the
+        leader, which asks the server."""
         with self._mutex:
             leader = self._leader
             if leader is None or (leader.slot is not None and leader.slot.gone()):
@@ -87,7 +88,7 @@ class Coalescer:
                     following.wake()
 
     def hold_back(self, held: list[CoalescedWaiter]) -> None:
-        """Hold back all callers that wait now, and append them to ``held``: none of them asks the server before `settle` is
+        """Hold back all callers that wait now, and append them to ``held``. None of them asks the server before `settle` is
         called.
 
         They are appended before the first of them is held back. So a caller of this method that is interrupted can still

@@ -272,10 +272,10 @@ def entry_spec(
 
     Raises ConfigError if a name is not valid.
 
-    Without ``key``, the group has one key only. In a Cluster, all keys of a group are in one slot. ``prefix``: key prefix,
-    such as "hf:cache:". ``lease``: seconds after which a load ends unless it is renewed, as when its process has crashed.
-    ``timeout``: seconds to wait for a reply (None: computed from ``lease``). ``max_hold``: seconds after which a load is no
-    longer renewed (None: without limit). ``tries``, ``max_size``, ``keeps``: see the fields of `EntrySpec`.
+    Without ``key``, the group has one key only. In a Cluster, all keys of a group are in one slot. ``prefix``: key prefix, such
+    as "hf:cache:". ``lease``: seconds after which a load ends unless it is renewed; it is not renewed if its process has
+    crashed. ``timeout``: seconds to wait for a reply (None: computed from ``lease``). ``max_hold``: seconds after which a load
+    is no longer renewed (None: without limit). ``tries``, ``max_size``, ``keeps``: see the fields of `EntrySpec`.
     """
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""

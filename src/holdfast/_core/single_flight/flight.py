@@ -101,7 +101,7 @@ They ask only if the leader has not shared a result with them.
 LISTEN_S = 30.0
 """Maximum seconds after which a waiting caller asks the server again.
 
-The end of the load's lease is not enough: another program may have written a lease that never expires.
+It is not enough to ask when the load's lease ends, because another program may have written a lease that never expires.
 """
 
 
@@ -406,7 +406,7 @@ def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id
 
 
 async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
-    """Turn a reply of the server into the result of the lookup. Have the lease renewed if the load was granted.
+    """Turn a reply of the server into the result of the lookup. If the load was granted, have its lease renewed.
 
     Return None if the lookup must be repeated with a new token, because the granted lease has already ended or the token is
     revoked.
@@ -523,7 +523,7 @@ async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterab
 async def _end_load(load: Load, *, leave: bool = False) -> None:
     """Stop renewing the lease of a load.
 
-    ``leave``: True: have the keeper (background thread) release the lease, which may still be on the server.
+    With ``leave``, have the keeper (background thread) release the lease, which may still be on the server.
     """
     held_lease = load.held_lease
     held_lease.end()
