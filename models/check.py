@@ -254,7 +254,7 @@ class Result(NamedTuple):
 
 
 def build(variant: Variant, folder: Path) -> str:
-    """Compile a variant in this folder. Return the error message; empty if there is none."""
+    """Compile a variant in ``folder``. Return the error message of spin or gcc; empty if there is none."""
     defines = [f"-D{define}" for define in variant.defines.split()]
     for command in (
         ["spin", "-a", *defines, str(HERE / f"{variant.model}.pml")],
@@ -310,7 +310,8 @@ def as_expected(variant: Variant, result: Result) -> bool:
 
 
 def lines(variants: list[Variant], results: Iterator[Result]) -> Iterator[str]:
-    """Yield the lines of the table, each as soon as it is known. The last one begins with ok if all is as expected."""
+    """Yield the lines of the table, each as soon as it is known. The last line begins with "ok" if all results are as
+    expected."""
     yield f"{'model':14} {'variant':34} {'expected':9} {'got':6} {'states':>10} {'seconds':>8}"
     states = 0
     bad = 0

@@ -32,8 +32,8 @@ from holdfast_lab.swarms.result import Run
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds within which a holder notices that its lock was broken: it gets a message, and asks the server whether that is
-true."""
+"""Seconds within which a holder notices that its lock was broken. The holder gets a message, and then asks the server whether
+it still has the lock."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile, operator = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage)
     case = Evidence(world.history)
@@ -162,7 +162,7 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold, taken: set[s
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """Return whether this acquisition was granted before the attack, so that the attack ended its lease.
+    """Return True if this acquisition was granted before the attack, so that the attack ended its lease.
 
     Otherwise the holder may have acquired the lock again after the attack, with the same lease, because it did not know of
     the first grant.

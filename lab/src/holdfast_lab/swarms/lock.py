@@ -98,7 +98,8 @@ class Profile:
     max_passes: int = 32
     max_pass_time: float = 0.01
     guard: float = 0.0
-    """Seconds of quarantine of the locks (no grants after a restart of the server); 0: none. The server was declared new."""
+    """Seconds of quarantine of the locks (no grants after a restart of the server); 0: no quarantine. With a quarantine, the
+    server was declared new at the start."""
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
     mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -330,7 +331,7 @@ def build(
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 

@@ -29,7 +29,7 @@ ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     made: list[MultiLock] = []
     rng = random.Random(f"several {seed}")
     run = lock_swarm.judged(

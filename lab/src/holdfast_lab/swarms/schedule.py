@@ -40,7 +40,7 @@ SKEW = 5.0
 
 
 OLD, NEW = b"{}", b'{"on_crash": "opposite"}'
-"""The definitions of the jobs on the server: the one at the start, and the one to which a theme changes it."""
+"""The definition of the jobs on the server at the start, and the definition that a theme puts in its place."""
 
 
 def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, Options]]:
@@ -259,7 +259,7 @@ class Play:
                 raise Stuck
 
     def facts(self) -> list[JobFacts]:
-        """Return the state of each job that the server stores now."""
+        """Return the state that the server stores now for each job."""
         names = sorted(self.profile.jobs)
         jobs = (key for name in names for key in self.keys.job(name).looking())
         self.server.keyspace.now = int(self.server.wall() * 1e6)
@@ -286,7 +286,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:

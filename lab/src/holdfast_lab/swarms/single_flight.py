@@ -1,10 +1,11 @@
 """Seeded histories of single flight with faults: many lookups of one cached key at once. Five rules are checked.
 
 - S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that is too old for it. A
-  version that a client puts into the cache itself may replace a newer one only if both were written at the same time.
+  client may also store a version directly, without a load. Such a version may replace a newer one only if both were written
+  at the same time.
 - S2: no two clients believe at the same time that they load the key, unless the key was invalidated in between.
-- S3: no client loads the value while it is fresh. One load follows each expiry, invalidation or failed load. Without faults,
-  each loaded value is stored.
+- S3: no client loads the value while it is fresh, unless the client asked for an early reload. Without faults, each loaded
+  value is stored, unless the key was invalidated during the load.
 - S4: a client waits only while another client loads. A client that accepts a stale value does not wait if there is one.
 - S5: the fences of loads rise. A value is found with the fence of its load, and no later lookup finds an older value. In
   the end, no data is left behind.
@@ -166,7 +167,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -221,7 +222,8 @@ class Void:
     begin: Event
     done: float = float("inf")
     over: float = float("inf")
-    """Virtual time, in seconds, at which the writer stopped waiting: its invalidation was done or failed, or it crashed."""
+    """Virtual time, in seconds, at which the writer stopped waiting, because its invalidation was done or failed, or because
+    the writer crashed."""
 
 
 class Case:
@@ -272,7 +274,7 @@ class Case:
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults except cancellations: no message is slow or lost."""
+        """True if the history has no faults except cancellations, and none of its messages is slow or lost."""
         return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
 
     def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
@@ -336,7 +338,8 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """S1: yield lookups that found a version that was invalidated before the lookup began, or a value that was too old."""
+    """S1: yield a violation for each lookup that found a version invalidated before its beginning, or a value that was too
+    old."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         since = case.settled(found)
@@ -355,7 +358,7 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """S2: yield clients that got the load lease while another client believed that it was loading.
+    """S2: yield a violation for each client that got the load lease while another client believed that it was loading.
 
     Excused: the key was invalidated, or the server lost its data, after the earlier of the two lookups had begun.
     """
@@ -373,7 +376,7 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """S3: yield clients that had to load a value that was still fresh, and clients that lost a load without a fault.
+    """S3: yield a violation for each client that had to load a fresh value, or that lost its load lease without a fault.
 
     A client that asked for an early reload may load a fresh value.
     """
@@ -394,7 +397,7 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
-    """S4: yield lookups that waited too long while no client was loading.
+    """S4: yield a violation for each lookup that waited too long while no client loaded, or although it accepts a stale value.
 
     Without faults other than cancellations, the time limit is short. After a crash or a lost message, a waiter may wait
     until the load lease has expired.
@@ -422,7 +425,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: yield fences of loads that do not rise, values found that are wrong or older than before, and leftover data.
+    """S5: yield a violation for each fence that is not above earlier ones, each wrong or older value found, and leftover data.
 
     A server that lost its data, and whose clock was set, may issue any fence.
     """

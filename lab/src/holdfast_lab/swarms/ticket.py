@@ -37,7 +37,7 @@ CHAIN = 3
 
 @dataclass(slots=True)
 class TicketMail:
-    """The delivery of tickets, each of which hands a lock over: it starts the workers that redeem a ticket."""
+    """The delivery of tickets, each of which hands a lock over. To deliver a ticket means to start workers that redeem it."""
 
     rng: random.Random
     profile: Profile | None = None
@@ -130,7 +130,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile, post = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)

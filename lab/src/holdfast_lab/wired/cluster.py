@@ -70,7 +70,7 @@ class Nodes:
         self._owners: dict[int, int] = {}
         """The owner of each slot that has moved. The other slots are spread evenly."""
         self._views: list[dict[int, int]] = [{} for _ in range(count)]
-        """For each server, what it knows of `_owners`."""
+        """The entries of `_owners` that each server knows, by the index of the server."""
         self._moving: list[int] = []
         """The slots that move from time to time."""
         self.servers = [Node(world, rate, complain, self, number) for number in range(count)]
@@ -138,7 +138,7 @@ class Nodes:
         self._world.after(self._rng.random(), partial(self._begin, slot))
 
     def _tell(self, view: dict[int, int], slot: int) -> None:
-        """Tell a server which server owns a slot now. ``view`` is what the first server knows of all slots."""
+        """Tell a server the present owner of a slot. ``view`` is the table of owners that this server knows."""
         view[slot] = self._owners[slot]
 
     def _pause(self) -> float:

@@ -29,7 +29,7 @@ class ResponseError(Exception):
 
 
 class NoScriptError(ResponseError):
-    """Raised by a scripted client for the error NOSCRIPT. As in redis-py, the text of the exception omits this first word."""
+    """Raised by a scripted client for the error NOSCRIPT. As in redis-py, the text of the exception omits this word."""
 
 
 def _value(reply: Any) -> Any:
@@ -44,7 +44,7 @@ def _tries(parts: tuple[bytes, ...]) -> int:
 
 
 class SyncClient:
-    """A client for threads: a call blocks its caller."""
+    """A client for threads. A call blocks its caller."""
 
     def __init__(self, machine: Machine, endpoint: Endpoint, timeout: float, counts: Counter[str]) -> None:
         self._machine, self._endpoint, self._timeout, self._counts = machine, endpoint, timeout, counts

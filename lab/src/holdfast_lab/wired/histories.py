@@ -105,8 +105,8 @@ WORKERS = "workers"
 
 
 class Lease(LeaseCore):
-    """A lease, as in production, that does not notify its owner of a loss. The rules check each lease after each event
-    instead."""
+    """A lease of production, except that it does not notify its owner of a loss. Instead, the rules check each lease after each
+    event."""
 
     def notice_loss(self) -> None:
         self.first_to_tell()
@@ -152,7 +152,7 @@ class Voted(BaseQuorumCore, Lease):
 
 
 class _Threads:
-    """Runs a worker's actions by the sync driver. The worker's coroutine never suspends, because each action blocks its
+    """Runs a worker's actions with the sync driver. The worker's coroutine never suspends, because each action blocks its
     thread."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
@@ -161,7 +161,7 @@ class _Threads:
         self.slot = self.driver.slot
 
     def use(self, calls: ClientCalls) -> None:
-        """Send all requests by a client of the user."""
+        """Send all requests through a client of the user from now on."""
         self.driver._pool = calls  # noqa: SLF001 - production chooses it by the endpoint
         self.driver.is_direct = False
 
@@ -172,7 +172,8 @@ class _Threads:
         return self.driver.ask(command)
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does: an operation runs only if the lock is not free."""
+        """Acquire the lock as the public API does. An operation runs only if the driver cannot acquire a free lock by
+        itself."""
         grant = self.driver.acquire(attempt, wait) if attempt.is_direct else None
         return self.driver.run(operation()) if grant is None else grant
 
@@ -186,7 +187,7 @@ class _Threads:
 
 
 class _Tasks:
-    """Runs a worker's actions by the asyncio driver."""
+    """Runs a worker's actions with the asyncio driver."""
 
     def __init__(self, process: Process, endpoint: Endpoint, *, kept: bool) -> None:
         self._process = process
@@ -198,7 +199,8 @@ class _Tasks:
         self.sleep = asyncio.sleep
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does: an operation runs only if the lock is not free."""
+        """Acquire the lock as the public API does. An operation runs only if the driver cannot acquire a free lock by
+        itself."""
         driver, grant = self.driver, None
         try:
             asked = driver.begin(attempt, wait)
@@ -233,7 +235,7 @@ class _Tasks:
 
 
 class _ThreadOfVoters:
-    """Runs a worker's actions by the sync driver of operations on several servers."""
+    """Runs a worker's actions with the sync driver of operations on several servers."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self._process = process
@@ -246,8 +248,8 @@ class _ThreadOfVoters:
         return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        """Ask one of the servers; they take turns. After all faults have ended, the first question to a server may still fail,
-        because its connection has ended."""
+        """Ask one of the servers, which take turns. After all faults have ended, the first question to a server may still fail,
+        because the connection to this server has ended."""
         return next(self._turns).ask(command)
 
     async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:
@@ -261,7 +263,7 @@ class _ThreadOfVoters:
 
 
 class _Voters:
-    """Runs a worker's actions by the asyncio driver of operations on several servers."""
+    """Runs a worker's actions with the asyncio driver of operations on several servers."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...], rng: random.Random) -> None:
         self.driver = aio_quorum.Driver(process, endpoints)
@@ -367,7 +369,7 @@ class History:
             self._violated("T0", f"the history raised {error!r}")
 
     def _in_cluster(self) -> None:
-        """Run the history with the servers of a Cluster: look up the owners of the slots first, as the public API does."""
+        """Run the history with the servers of a Cluster. First look up the owners of the slots, as the public API does."""
         while not self.cluster.known:
             try:
                 self.cluster.refresh(1.0)
@@ -732,8 +734,8 @@ class History:
                 sock.reset()
 
     async def _calm_down(self, face: Face) -> None:
-        """Check rule T3 (connections answer after the last fault): send several ECHOs over each connection, as the first may
-        fail."""
+        """Check rule T3 (connections answer after the last fault): send several ECHOs over each connection, because the first
+        may fail."""
         answered = by_link = False
 
         def then(was: bool) -> None:

@@ -59,7 +59,7 @@ class Peer:
 
 
 class TrueTime(Protocol):
-    """The part of the simulated world that a server uses: its time."""
+    """The part of the simulated world that a server uses: the time and the list of servers."""
 
     now: float
     """Virtual time, in seconds."""
@@ -136,7 +136,7 @@ class Server:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key. It is different after each change of the key, as WATCH needs it."""
+        """Return the version number of a key. The number is different after each change of the key, so that WATCH can work."""
         self._tick()
         return self.keyspace.version(key)
 

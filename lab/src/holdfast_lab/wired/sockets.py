@@ -323,8 +323,8 @@ class Socket(Scripted):
 
 
 class _Watched(Mapping[Any, selectors.SelectorKey]):
-    """The mapping that ``Selector.get_map()`` returns. Its keys are sockets or their file descriptors, its values selector
-    keys."""
+    """The mapping that ``Selector.get_map()`` returns. A selector key is found by its socket, or by the socket's file
+    descriptor."""
 
     def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
         self._keys = keys

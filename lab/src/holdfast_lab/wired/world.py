@@ -31,7 +31,7 @@ class World:
         self.history: list[Event] = []
         self.servers: list[Server] = []
         self.watchers: list[Callable[[], None]] = []
-        """Functions that are called after each event: they check the rules, and run keepers (background threads) that have
+        """Functions that are called after each event. They check the rules, and run keepers (background threads) that have
         work."""
         self.callers: Callers | None = None
         """The threads of the history, if several of them can block at the same time; None otherwise."""
@@ -92,7 +92,7 @@ class World:
 
 
 class Callers:
-    """Several simulated threads. One of them runs at a time. When it blocks, a thread runs that need not wait any longer."""
+    """Several simulated threads. One of them runs at a time. When it blocks, a thread that need not wait any longer runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
