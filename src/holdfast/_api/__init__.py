@@ -1,1 +1,1 @@
-"""The public classes and functions, for threads (modules ``sync_*``) and for asyncio (modules ``aio_*``)."""
+"""The public classes and functions, for threads and for asyncio. `holdfast._api.flow` explains how both share their code."""

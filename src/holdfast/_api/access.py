@@ -1,4 +1,4 @@
-"""The commands, keys and channels that an ACL rule has to allow. Commands are read from the Lua scripts."""
+"""The commands, keys and channels that an ACL rule has to allow. The commands of Lua scripts are read from their texts."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ FEATURES = {
 """The scripts, commands, keys and channels of each feature of holdfast. A test compares this table with the sources."""
 
 SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "PUBSUB|SHARDNUMSUB"}
-"""Maps commands to those that a Cluster needs instead. The oldest supported servers know none of the latter."""
+"""Maps commands to the commands that a Cluster needs instead. The oldest supported servers know none of the latter."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
 """Commands that the oldest supported servers do not know, and therefore refuse in an ACL rule.
@@ -185,8 +185,9 @@ def rule(
 ) -> list[str]:
     """Return the words that follow ``ACL SETUSER name``, without the password. Raises ConfigError.
 
-    Patterns of keys: ``raw_keys`` for locks with ``key=``, ``fenced`` for keys whose fences `holdfast.fencing` checks, and
-    ``timestamps`` for timestamp locks. ``select`` allows databases other than 0.
+    ``features`` are names in `FEATURES`. ``prefix`` is the prefix of the locks. Three arguments are patterns of keys:
+    ``raw_keys`` for locks with ``key=``, ``fenced`` for keys whose fences `holdfast.fencing` checks, and ``timestamps`` for
+    timestamp locks. ``select`` allows databases other than 0. ``version`` is the version of the server.
     """
     if version < OLDEST:
         raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")

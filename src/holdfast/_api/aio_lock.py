@@ -60,7 +60,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
 
     @property
     def lease(self) -> L | None:
-        """The lease of the latest acquisition by this object; None once it is released."""
+        """The lease of the latest acquisition by this object; None once it is released, and before the first acquisition."""
         core = self._live()
         return None if core is None else core.user_lease()
 
@@ -201,7 +201,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
             raise self._used_elsewhere()
 
     def _awaits(self, attempt: Attempt, driver: Runner) -> bool:
-        """Return True if a task may still wait for the lock through this driver (of an event loop and process)."""
+        """Return True if a task may still wait for the lock through ``driver``, in this driver's event loop and process."""
         if driver.process.here and not driver.loop.is_closed():
             return True
         self._users.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
@@ -216,7 +216,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         return aio_driver_for(current(), self._endpoint)
 
     async def _prepared(self) -> tuple[Runner, Attempt]:
-        """Return the driver for the lock's server, which is looked up in a Cluster, and a new attempt."""
+        """Return the driver for the lock's server, and a new attempt. In a Cluster, the server is looked up first."""
         if self._cluster is not None:
             await self._find_server()
         return (driver := self._driver()), self._new_attempt(driver)
@@ -243,7 +243,7 @@ class BaseAioLock(InTasks, lock.BaseLock[L, AsyncClient]):
         return self._new_core(driver, attempt, result)
 
     def _finish(self, driver: Runner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> AioLeaseCore | None:
-        """Return the lease if the request of `Runner.begin` has acquired it; None if the whole operation has to run."""
+        """Return the lease if the request of `Runner.begin` has acquired the lock; None if the whole operation has to run."""
         if asked is None or (grant := driver.finish(attempt, asked)) is None:
             return None
         self._users.pop(attempt, None)

@@ -1,4 +1,4 @@
-"""Check of a function's return annotation: whether a codec can store such results."""
+"""Check of a function's return annotation. A codec must be able to store results of the annotated type."""
 
 from __future__ import annotations
 

@@ -119,10 +119,11 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: name of the barrier, 1 to 512 bytes.
         parties: number of participants, at least 1. All users of the barrier must pass the same number.
-        action: called by the last participant when all have arrived, before any of them goes on. If it raises, the barrier is
-            broken. All participants should pass it.
+        action: called by the last participant when all have arrived, before any of them goes on. If the action
+            raises, the barrier is broken. All participants should pass it.
         timeout: default of the ``timeout`` of `wait`, in seconds. None: no limit.
-        ttl: seconds without a sign of life after which a participant counts as dead. A waiting participant sends them itself.
+        ttl: seconds without a sign of life after which a participant counts as dead. A waiting participant sends signs of life
+            by itself.
         keep: seconds after its last use for which the server keeps the barrier, broken or not.
         prefix: start of all keys on the server.
 
@@ -169,7 +170,7 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
         return self.wait()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Do nothing: the participant has left the barrier already."""
+        """Do nothing, because the participant has left the barrier already."""
 
 
 @of_asyncio
@@ -184,10 +185,11 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: name of the barrier, 1 to 512 bytes.
         parties: number of participants, at least 1. All users of the barrier must pass the same number.
-        action: called by the last participant when all have arrived, before any of them goes on. If it raises, the barrier is
-            broken. All participants should pass it. It may be a coroutine function.
+        action: called by the last participant when all have arrived, before any of them goes on. If the action
+            raises, the barrier is broken. All participants should pass it. It may be a coroutine function.
         timeout: default of the ``timeout`` of `wait`, in seconds. None: no limit.
-        ttl: seconds without a sign of life after which a participant counts as dead. A waiting participant sends them itself.
+        ttl: seconds without a sign of life after which a participant counts as dead. A waiting participant sends signs of life
+            by itself.
         keep: seconds after its last use for which the server keeps the barrier, broken or not.
         prefix: start of all keys on the server.
 
@@ -235,7 +237,7 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Do nothing: the participant has left the barrier already."""
+        """Do nothing, because the participant has left the barrier already."""
 
     @property
     def _error(self) -> type[BrokenBarrier]:

@@ -55,7 +55,7 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
 
     @staticmethod
     def _quorum_lock_type() -> type[Any]:
-        """Return the class of the lock for an election on several servers. Most elections have one, so it is imported late."""
+        """Return the class of the lock for several servers. It is imported late, because most elections need one server."""
         raise NotImplementedError
 
     @hides_client("Election.__init__")
@@ -187,7 +187,7 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         return lease
 
     def _term(self) -> Any:
-        """Return the internal object of the term of this candidate. Raises NotHeld if it does not lead."""
+        """Return the internal object of the term of this candidate. Raises NotHeld if the candidate does not lead."""
         core = self._lock.live_term()
         if core is None:
             raise self._not_leading()

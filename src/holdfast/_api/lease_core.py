@@ -489,7 +489,7 @@ class LostFlag(Flag):
 
 
 class SyncCore(UserLease):
-    """A mixin for the internal object of a lease of a thread: it runs its operations, and notifies its owner of a loss. It then
+    """A mixin for the internal object of a lease of a thread. It runs the operations of the lease. On a loss of the lease, it
     sets ``lost`` and calls ``on_lost``."""
 
     name: Any
@@ -552,7 +552,7 @@ class SyncCore(UserLease):
 
 
 class AioCore(UserLease):
-    """A mixin for the internal object of a lease of a task: it runs its operations, and notifies its owner of a loss. It then
+    """A mixin for the internal object of a lease of a task. It runs the operations of the lease. On a loss of the lease, it
     sets ``lost``, cancels the task inside ``async with``, and calls ``on_lost``."""
 
     name: Any
@@ -590,7 +590,7 @@ class AioCore(UserLease):
         return self.body_task is not None and self.driver.loop.is_closed()
 
     def ends_with_loop(self) -> bool:
-        """Return True if the event loop is closed, and have the keeper (background thread) release the lease then.
+        """Return True if the event loop is closed and the keeper (background thread) runs. The keeper then releases the lease.
 
         The ``with`` block of a task that is garbage-collected after its loop was closed ends here, and cannot await a
         release.
@@ -714,8 +714,8 @@ class Entered(Generic[C]):
         self._cores = [*(self._cores or []), core]
 
     def innermost(self, owner: int) -> C:
-        """Return the innermost lease that this thread or task has entered. If there is none, return the lease that any thread
-        or task entered last: a fixture may be torn down in another task than the one that set it up."""
+        """Return the innermost lease that the thread or task ``owner`` has entered. If there is none, return the lease that any
+        thread or task entered last, because one task may set up a fixture and another task tear it down."""
         mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
         if not mine:
             raise RuntimeError("cannot leave a with statement of a lock that was never entered")

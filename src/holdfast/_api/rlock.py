@@ -200,7 +200,7 @@ class Reentrant(BaseLock[L, Client]):
 
     _several = False
     _type_on_several_servers: type[Any] | None = None
-    """The class of the objects that are made instead if several servers are passed; None: none are."""
+    """The class of the object that `__new__` makes if several servers are passed; None: always the class that was called."""
 
     @hides_client("RLock.__init__")
     def __init__(

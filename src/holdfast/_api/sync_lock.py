@@ -58,7 +58,7 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
 
     @property
     def lease(self) -> L | None:
-        """The lease of the latest acquisition by this object; None once it is released."""
+        """The lease of the latest acquisition by this object; None once it is released, and before the first acquisition."""
         core = self._live()
         return None if core is None else core.user_lease()
 

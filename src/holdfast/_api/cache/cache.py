@@ -79,9 +79,10 @@ def _counted(found: Found) -> tuple[str, ...]:
 
 
 def _is_for_all(error: Exception) -> bool:
-    """Return True if the loader's exception is raised for all callers that wait for the value. Return False for an error of
+    """Return True if the loader's exception is raised for all callers that wait for the value.
 
-    holdfast, such as a LockTimeout in the loader, and for a cancellation: one of the waiters then loads the value.
+    Return False for an error of holdfast, such as a LockTimeout in the loader, and for a cancellation. One of the waiters then
+    loads the value.
     """
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 
@@ -212,7 +213,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
 
     @staticmethod
     async def _call_loader(loader: Callable[[], Any]) -> Any:
-        """Call a loader, and await it in asyncio. Raises ConfigError if it is a loader for the other API."""
+        """Call a loader, and await it in asyncio. Raises ConfigError if the loader is one for the other API."""
         raise NotImplementedError
 
     # Flows
@@ -258,8 +259,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return await self._load_unstored(entry, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
-        """Return the value if the reply shows that it is fresh and readable. Otherwise return UNSET: the caller then runs the
-        script."""
+        """Return the value if the reply shows that it is fresh and readable. Otherwise return UNSET, so that the caller runs
+        the script."""
         record = None if read is None else flight.fresh(read)
         if record is not None:
             try:
@@ -445,7 +446,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
     async def _ask(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Run an operation on the server, unless the server was unreachable a moment ago.
 
-        Raises Away if the cache goes on without the server, else ServerError.
+        Raises Away if the server is unreachable and the cache goes on without the server, else ServerError.
         """
         outage = self._outage
         error = outage.error  # Read only once, because another thread may set it to None at any time.
@@ -467,7 +468,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return answer
 
     async def _ask_anyway(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        """Run an operation on the server even if it was unreachable a moment ago: an invalidation must not be skipped."""
+        """Run an operation on the server even if the server was unreachable a moment ago. An invalidation must not be
+        skipped."""
         try:
             return await self._do(operation, entry)
         except KeyConflict as conflict:
@@ -493,8 +495,8 @@ class Cache(InThreads, BaseCache[SyncClient]):
         ttl: seconds for which a value is fresh.
         stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
             loading fails.
-        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
-            only if nobody else can write to the server.
+        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. Use
+            "pickle" only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
         busy: what happens after ``wait``: "raise" raises LockTimeout, "load" calls the loader without storing its value.
         beta: how eagerly one caller loads a new value before the ``ttl`` of the old one has passed, so that nobody has to wait.
@@ -533,7 +535,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
     ) -> T:
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
-        ``loader`` is called without arguments (a function). Other options default to those of the cache. `invalidate` finds the
+        ``loader`` is a function without arguments. Other options default to those of the cache. `invalidate` finds the
         value later by its ``tags``. If ``default`` is passed, the call returns it after ``wait`` seconds, whatever ``busy`` is.
 
         Raises LockTimeout if ``wait`` has passed, ``busy`` is "raise" and no ``default`` was passed. Raises the exception of
@@ -624,8 +626,8 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         ttl: seconds for which a value is fresh.
         stale: seconds after ``ttl`` for which the old value may be returned, while another caller loads a new one or if
             loading fails.
-        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
-            only if nobody else can write to the server.
+        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. Use
+            "pickle" only if nobody else can write to the server.
         wait: seconds to wait for the load of another caller. None: without limit.
         busy: what happens after ``wait``: "raise" raises LockTimeout, "load" calls the loader without storing its value.
         beta: how eagerly one caller loads a new value before the ``ttl`` of the old one has passed, so that nobody has to wait.
@@ -664,7 +666,7 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
     ) -> T:
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
-        ``loader`` is called without arguments (a coroutine function). Other options default to those of the cache. `invalidate`
+        ``loader`` is a coroutine function without arguments. Other options default to those of the cache. `invalidate`
         finds the value later by its ``tags``. If ``default`` is passed, the call returns it after ``wait`` seconds, whatever
         ``busy`` is.
 
