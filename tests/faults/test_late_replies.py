@@ -113,7 +113,8 @@ def used_up(lock: Any) -> None:
     """Its process has passed the lock on as often as it has fences, and at once: the next one here asks for more."""
     local_queue = lock._local_queue
     until(lambda: local_queue.queue and local_queue.reachable)
-    local_queue.fence, local_queue.taken = local_queue.last, local_queue.clock()
+    held_lease = local_queue.held_lease
+    held_lease.holder_fence, held_lease.since = held_lease.last_fence, local_queue.clock()
 
 
 @pytest.mark.fault(20)

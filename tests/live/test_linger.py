@@ -46,7 +46,9 @@ def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, nam
     holdfast.close()  # an inbox that is open for long is tested now and then, which stirs it
     lock = linger(server.url, name)
     fences = []
-    taken = local_queue(lock).taken
+    held_lease = local_queue(lock).held_lease
+    assert held_lease is not None
+    taken = held_lease.since
     monitor.commands()
     for _ in range(30):
         with lock as lease:
@@ -233,8 +235,9 @@ def test_a_killed_process_blocks_nobody_for_longer_than_its_lease(server: Privat
 def test_lost_while_it_lingers(server: PrivateServer, look: redis.Redis, name: str, how: str) -> None:
     """Nobody has it, so nobody is told; the next one asks the server."""
     lock = linger(server.url, name, ttl=1)
-    held_lease, fence = local_queue(lock).held_lease, local_queue(lock).fence
+    held_lease = local_queue(lock).held_lease
     assert held_lease is not None
+    fence = held_lease.holder_fence
     if how == "deleted":
         look.delete(lock.key)
     else:

@@ -24,21 +24,23 @@ PASSING = (
         "passed-beyond-the-block",
         "_core/lock/local_queue.py",
         "LocalQueue._grant",
-        Nth("operand dropped"),
+        Instead("held_lease.holder_fence < held_lease.last_fence and enough", "enough"),
         "a lock is handed on under fences that the server has not issued",
     ),
     Mutation(
         "passed-under-one-fence",
         "_core/lock/local_queue.py",
         "LocalQueue._grant",
-        Instead("fence = self.fence = self.fence + 1", "fence = self.fence + 1"),
+        Instead("fence = held_lease.holder_fence = held_lease.holder_fence + 1", "fence = held_lease.holder_fence + 1"),
         "two waiters to which a lock is handed on have the same fence",
     ),
     Mutation(
         "passed-for-ever",
         "_core/lock/local_queue.py",
         "LocalQueue._may_keep",
-        Instead("not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)", "True"),
+        Instead(
+            "not self.asked or (held_lease.passes < spec.max_passes and now < held_lease.since + spec.max_pass_time)", "True"
+        ),
         "a lock is handed on although another process is known to wait",
     ),
     Mutation(
@@ -59,7 +61,7 @@ PASSING = (
         "passed-without-limit",
         "_core/lock/local_queue.py",
         "LocalQueue._may_keep",
-        Instead("min(self.taken + PASS_LIMIT_S, held_lease.deadline)", "held_lease.deadline"),
+        Instead("min(held_lease.since + PASS_LIMIT_S, held_lease.deadline)", "held_lease.deadline"),
         "a lock is handed on forever when nobody is known to wait",
     ),
     Mutation(

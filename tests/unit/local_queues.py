@@ -128,7 +128,7 @@ class House:
                 assert given.place.attempt is this
                 self.node.waiting.unregister_waiter(given.place)
             held_lease = self.taken(this)
-            fence = self.local_queue.fence
+            fence = held_lease.holder_fence
         self.is_done(this, held_lease)
         return fence
 

@@ -539,7 +539,7 @@ def test_a_local_queue_that_is_looked_at_already_is_looked_at_in_time_again(stag
     grant = local_queue.retake(this)
     assert grant is not None
     assert grant.held_lease is not None
-    local_queue.taken = stage.now
+    grant.held_lease.since = stage.now
     assert local_queue.pass_on(this, grant.held_lease, stage.now)
     assert stage.wakes == [stage.now + 0.5]
     assert stage.node.next_at() == stage.now + 0.5

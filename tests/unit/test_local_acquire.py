@@ -556,11 +556,11 @@ def test_what_is_nearly_over_is_renewed_under_its_own_token(process: Process) ->
 def test_when_the_block_is_used_up_more_are_asked_for(process: Process, outside: bool, more: int) -> None:
     holder, heir = process.comes(), process.comes()
     held_lease = holder.has()
-    process.local_queue.fence = last = holder.grant.last
-    process.local_queue.asked, process.local_queue.passes = outside, min(MORE_FENCES, 0 if outside else 5000)
+    held_lease.holder_fence = last = holder.grant.last
+    process.local_queue.asked, held_lease.passes = outside, min(MORE_FENCES, 0 if outside else 5000)
     assert holder.is_done()
     grant = heir.looks().grant
-    assert (grant.held_lease, grant.fence, process.local_queue.last) == (held_lease, last + 1, last + more)
+    assert (grant.held_lease, grant.fence, held_lease.last_fence) == (held_lease, last + 1, last + more)
     assert joins_and_more(heir) == [(0, more)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast._core.lock.local_queue import MORE_FENCES, PASS_LIMIT_S, RECALL_WITHIN_S, UNREAD_CHECK_EVERY_S, USEFUL_LEFT_S
-from holdfast._core.lock.records import AskServer, Attempt, Extend, Failed, Grant, HeldLease
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Grant, HeldLease
 from holdfast._core.lock.replies import BLOCK, Busy
 from holdfast._core.lock.spec import margin
 from holdfast._core.requests import NotSent
@@ -118,10 +118,10 @@ def test_a_block_that_the_server_names_again_goes_on_where_it_was(house: House) 
     house.pass_on(holder, held_lease)
     grant = house.extended(heir, held_lease, OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1)
     assert isinstance(grant, Grant)
-    assert (grant.fence, house.local_queue.last) == (OF_THE_SERVER + 1, OF_THE_SERVER + BLOCK - 1)
+    assert (grant.fence, held_lease.last_fence) == (OF_THE_SERVER + 1, OF_THE_SERVER + BLOCK - 1)
     grant = house.extended(heir, held_lease, 2000, 2010)
     assert isinstance(grant, Grant)
-    assert (grant.fence, house.local_queue.last) == (2000, 2010)
+    assert (grant.fence, held_lease.last_fence) == (2000, 2010)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,9 @@ def test_more_fences_are_wanted_when_there_are_none_as_many_as_were_used_unless_
     """So that what is drawn and not used never runs ahead of the server's clock."""
     holder, held_lease = house.holder()
     heir = house.in_line()
-    house.local_queue.fence = house.local_queue.last - left
     house.pass_on(holder, held_lease)
-    house.local_queue.fence = house.local_queue.last - left
-    house.local_queue.passes = used
+    held_lease.holder_fence = held_lease.last_fence - left
+    held_lease.passes = used
     house.local_queue.asked = outside
     assert house.local_queue.received(heir, held_lease.deadline) == Extend(held_lease, wanted)
 
@@ -177,7 +176,8 @@ def later(seconds: float) -> Callable[[House], None]:
 
 def passed_on_before(times: int) -> Callable[[House], None]:
     def passed(house: House) -> None:
-        house.local_queue.passes = times
+        assert house.local_queue.held_lease is not None
+        house.local_queue.held_lease.passes = times
 
     return passed
 
@@ -375,7 +375,7 @@ def test_not_retaken_by_the_short_way(house: House, why: str) -> None:
         elif why == "nearly over":
             house.node.now = held_lease.deadline - USEFUL_LEFT_S + 0.001
         elif why == "no fences":
-            house.local_queue.fence = house.local_queue.last
+            held_lease.holder_fence = held_lease.last_fence
         elif why == "being given back":
             house.local_queue.on_asked()
     before = house.local_queue.turn_of
@@ -452,10 +452,14 @@ def test_what_was_lost_while_it_lingered_is_asked_for_anew(house: House) -> None
 
 @pytest.mark.parametrize(("missing", "fence"), [(0.001, 0), (-0.001, OF_THE_SERVER + 1)])
 def test_what_was_nearly_over_while_it_lingered_is_renewed_first(house: House, missing: float, fence: int) -> None:
-    house.node.now = lingering(house).deadline - USEFUL_LEFT_S + missing
+    held_lease = lingering(house)
+    house.node.now = held_lease.deadline - USEFUL_LEFT_S + missing
     again = house.local_queue.enter(house.attempt(), house.node.now)
-    assert isinstance(again, Grant) if fence else isinstance(again, Extend)
-    assert house.local_queue.fence == fence or not fence
+    if fence:
+        assert isinstance(again, Grant)
+        assert again.fence == fence
+    else:
+        assert again == Extend(held_lease, 0)
 
 
 @pytest.mark.parametrize("why", ["asked", "somebody waits", "not linger", "limit", "nobody outside would know"])
@@ -691,7 +695,7 @@ def test_a_server_that_is_away_is_told_to_those_who_would_wait_for_ever(house: H
     error = NotSent("away")
     house.local_queue.settle(leader, error)
     house.local_queue.settle(leader, None)
-    assert house.local_queue.received(patient, house.node.now) == Failed(error)
+    assert house.local_queue.received(patient, house.node.now) == error
     house.local_queue.settle(patient, None)
     assert woken(second) == 0
     assert [this for this, _ in house.served(first, second)] == [first, second]
@@ -711,7 +715,7 @@ def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> 
     those = [house.in_line(), house.in_line(until=2000.0)]
     error = NotSent("closed")
     house.local_queue.close(error)
-    assert [house.local_queue.received(this, house.node.now) for this in those] == [Failed(error)] * 2
+    assert [house.local_queue.received(this, house.node.now) for this in those] == [error] * 2
     assert not house.local_queue.queue
 
 

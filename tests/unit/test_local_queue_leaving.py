@@ -12,7 +12,7 @@ import pytest
 
 from faults.test_interrupts import leaves_a_handler
 from holdfast._core.lock import local_queue, server_queue
-from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import NotSent
 from unit.local_queues import House, Slot, woken
@@ -434,9 +434,9 @@ def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Calla
         if held_lease is not None and held_lease.over:
             scene_.house.ended(held_lease)
         scene_.local_queue.settle(scene_.him, None)
-        told = [this for this in scene_.others if isinstance(this.turn, Failed)]
+        told = [this for this in scene_.others if isinstance(this.turn, NotSent)]
         assert all(woken(this) for this in told), where
-        assert [type(scene_.local_queue.received(this, scene_.house.node.now)) for this in told] == [Failed] * len(told), where
+        assert [type(scene_.local_queue.received(this, scene_.house.node.now)) for this in told] == [NotSent] * len(told), where
         expected = [this for this in [*scene_.before, *scene_.others] if this not in told]
         if scene_.local_queue.held_lease is not None and scene_.local_queue.turn_of is None:
             assert scene_.house.node.looks, f"{where}: it lingers for ever"

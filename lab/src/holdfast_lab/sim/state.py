@@ -78,9 +78,7 @@ WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"
 ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "local_queue", "unclaimed", "node"}))
 HELD_LEASE = attrgetter(*(name for name in HeldLease.__slots__ if name not in {"spec", "owner"}))
 NODE = attrgetter("_inbox_at", "_ping_at", "record_at", "_reachable_prefixes", "asked_early", "_pending_undos")
-LOCAL_QUEUE = attrgetter(
-    "held_lease", "fence", "passes", "taken", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded"
-)
+LOCAL_QUEUE = attrgetter("held_lease", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded")
 GRANT = attrgetter("fence", "taken", "deadline", "in_claim_window", "queued", "held_lease")
 LOAD = attrgetter("fence", "record")
 CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
@@ -255,7 +253,9 @@ class Fingerprint:
         else:
             self.add(local_queue.turn_of)
         self.add(local_queue.queue)
-        self._put(local_queue.last - local_queue.fence)
+        held_lease = local_queue.held_lease
+        if held_lease is not None:
+            self._put(held_lease.last_fence - held_lease.holder_fence)
         self._all(LOCAL_QUEUE(local_queue))
 
     def _promised(self, then: Any) -> None:

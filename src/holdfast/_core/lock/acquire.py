@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from holdfast._core.lock.local_queue import RECALL_WITHIN_S, LocalQueue
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import AskServer, Attempt, Extend, Failed, Grant, HeldLease, Waiter
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Grant, HeldLease, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import BLOCK, GRACE_S, NO_ANSWER, Busy, Held, Reply, Revoked
@@ -103,8 +103,8 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> G
         while isinstance(turn, Extend):
             answer = await strategy.again(attempt, turn.held_lease, turn.fences)
             turn = local_queue.extended(attempt, turn.held_lease, answer)
-        if isinstance(turn, Failed):
-            raise turn.error
+        if isinstance(turn, Exception):
+            raise turn
         return await _ask_server(attempt, turn, wait == 0, now, strategy) if isinstance(turn, AskServer) else turn
     except BaseException:
         await abandon(attempt, strategy)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core.lock.lease_check import LeaseCheck
 from holdfast._core.lock.owner import nobody
-from holdfast._core.lock.records import AskServer, Attempt, Extend, Failed, Grant, Turn
+from holdfast._core.lock.records import AskServer, Attempt, Extend, Grant, Turn
 from holdfast._core.lock.replies import BLOCK, NO_ANSWER, Busy, Held
 from holdfast._core.lock.spec import Spec, margin
 from holdfast._core.requests import Answer, Outcome, TimedOut, WireError
@@ -86,21 +86,17 @@ class LocalQueue:
         "check",
         "clock",
         "crowded",
-        "fence",
         "held_lease",
         "in_change",
-        "last",
         "last_reply",
         "late_at",
         "linger_until",
         "mutex",
         "next_look",
         "node",
-        "passes",
         "passing",
         "prefix",
         "queue",
-        "taken",
         "trouble",
         "turn_of",
         "untold",
@@ -112,14 +108,10 @@ class LocalQueue:
     in_change: Callable[[], bool]
     clock: Callable[[], float]
     last_reply: Busy
-    last: int
-    taken: float
     crowded: bool
     late_at: float
     next_look: float
     linger_until: float
-    fence: int
-    passes: int
     asked: bool
 
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
@@ -151,13 +143,6 @@ class LocalQueue:
 
         If `turn_of` is None, the lease lingers, which means that it was released and is kept for quick reuse.
         """
-        self.fence = 0
-        """Fence of the present or last holder in this process."""
-        self.last = 0
-        """Highest of the fences that the server has reserved for this process."""
-        self.passes = 0
-        self.taken = 0.0
-        """Monotonic time, in seconds, at which the server last granted the lock to this process."""
         self.asked = False
         """True if a client outside this queue waits for the lock, or may wait because a message has arrived unread."""
         self.crowded = False
@@ -220,7 +205,7 @@ class LocalQueue:
         """Return the next step of a queued attempt after its wait, at monotonic time ``now``.
 
         If the attempt got no turn, because its time is up, it has left the queue. Then return Busy with the last reply of the
-        server to this process, or Failed if the server does not reply.
+        server to this process, or the error if the server does not reply.
         """
         attempt.waited = True
         with self.mutex:
@@ -231,7 +216,7 @@ class LocalQueue:
                 return self._checked(turn, now)
             trouble = self.trouble if leader is None else leader.down
             if trouble is not None:
-                return Failed(trouble)  # the attempt that asks the server for this process gets no reply
+                return trouble  # the attempt that asks the server for this process gets no reply
             return self.last_reply if leader is None else leader.busy
 
     def accept(self, attempt: Attempt, grant: Grant, now: float) -> bool:
@@ -292,7 +277,7 @@ class LocalQueue:
             now = self.clock()
             # If `over` is set, the keeper is releasing the lock; the server still counts it as held.
             left = max(0.0, held_lease.latest - now) if held_lease.over else held_lease.remaining(now)
-            return Busy(left, self.last, held_lease.token.partition(".")[0], False)
+            return Busy(left, held_lease.last_fence, held_lease.token.partition(".")[0], False)
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
         """Note the result of a renewal that was requested at monotonic time ``made``.
@@ -354,14 +339,14 @@ class LocalQueue:
                 return self._checked(self._may_ask(), self.clock())
             held, lasts = answer.value, held_lease.ttl - margin(held_lease.ttl)
             held_lease.deadline = max(held_lease.deadline, answer.sent + lasts)
-            if held.last != self.last:
-                self.fence, self.last = held.fence - 1, held.last
+            if held.last != held_lease.last_fence:
+                held_lease.holder_fence, held_lease.last_fence = held.fence - 1, held.last
             now = self.clock()
             return self._checked(self._grant(attempt, held_lease, now, renewed=True), now)
 
     def _note_grant(self, attempt: Attempt, grant: Grant) -> None:
         if self.turn_of is attempt:
-            self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
+            self.trouble = None
             # Waiters behind this attempt in the server's queue have notified only an earlier holder, and must not be starved.
             # A notification for this attempt may also have arrived before the grant.
             self.crowded = self.node.asked_for(attempt.token) or grant.queued
@@ -584,12 +569,12 @@ class LocalQueue:
 
     def _received(self, attempt: Attempt) -> Turn | None:
         turn = attempt.turn
-        if turn is None or isinstance(turn, Failed) or (self.queue and self.queue[0] is attempt):
+        if turn is None or isinstance(turn, Exception) or (self.queue and self.queue[0] is attempt):
             self._step_out(attempt)
         if not isinstance(turn, AskServer):  # after an interrupt, an inherited place must still be in `turn`
             attempt.turn = None
         # If an interrupt stopped the caller that gives the turn, the turn counts only once `turn_of` names the attempt.
-        return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
+        return turn if self.turn_of is attempt or isinstance(turn, Exception) else None
 
     def _checked(self, turn: Turn | Busy, now: float) -> Turn | Busy:
         """Return the next step of an attempt that takes this turn at monotonic time ``now``.
@@ -602,16 +587,16 @@ class LocalQueue:
             if held_lease.lost:
                 turn = self._may_ask()
             elif not turn.fence or now >= held_lease.deadline:
-                return Extend(held_lease, self._fences_wanted())
+                return Extend(held_lease, self._fences_wanted(held_lease))
         # Without a subscribed inbox, join later: if the server is down, the attempt would wait for the inbox and not fail.
         if isinstance(turn, AskServer) and turn.place is None and self.crowded and self.reachable:
             return AskServer(crowded=self.last_reply)
         return turn
 
-    def _fences_wanted(self) -> int:
-        if self.fence < self.last:
+    def _fences_wanted(self, held_lease: HeldLease) -> int:
+        if held_lease.holder_fence < held_lease.last_fence:
             return 0
-        return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, self.passes))
+        return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, held_lease.passes))
 
     def _may_ask(self) -> AskServer:
         """Drop the lease that this process believed to hold, if it is lost. Return the permission to ask the server.
@@ -644,12 +629,12 @@ class LocalQueue:
         if not self.reachable:
             self.node.be_reachable(self.prefix)
             return False
-        if now >= min(self.taken + PASS_LIMIT_S, held_lease.deadline) or not held_lease.compatible_with(spec):
+        if now >= min(held_lease.since + PASS_LIMIT_S, held_lease.deadline) or not held_lease.compatible_with(spec):
             return False
         if now >= self.next_look:
             self.next_look = now + UNREAD_CHECK_EVERY_S
             self.asked = self.asked or self.node.has_unread()
-        return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
+        return not self.asked or (held_lease.passes < spec.max_passes and now < held_lease.since + spec.max_pass_time)
 
     def _pass(self, held_lease: HeldLease, now: float) -> bool:
         heir = self._next()
@@ -710,9 +695,10 @@ class LocalQueue:
         another renewal would bring no more.
         """
         fence, left = 0, held_lease.deadline - now
-        if self.fence < self.last and (left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)):
-            fence = self.fence = self.fence + 1
-            self.passes += 1
+        enough = left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)
+        if held_lease.holder_fence < held_lease.last_fence and enough:
+            fence = held_lease.holder_fence = held_lease.holder_fence + 1
+            held_lease.passes += 1
         self.held_lease = held_lease
         if held_lease.label != attempt.spec.label:
             held_lease.label = attempt.spec.label
@@ -760,6 +746,6 @@ class LocalQueue:
         self.untold.append((attempt, None))
 
     def _fail(self, attempt: Attempt, error: Exception) -> None:
-        attempt.turn = Failed(error)
+        attempt.turn = error
         self.untold.append((attempt, None))
         self._step_out(attempt)

@@ -1,8 +1,9 @@
 """The records of one acquisition of a lock, which all lock operations share.
 
 An `Attempt` is one try to acquire the lock that `_core.lock.spec.Spec` describes. A `Waiter` is the position of an attempt in
-the server's queue. A `Grant` is the result of a successful attempt. A `Turn` is the result that an attempt gets from the queue
-inside its process. A `HeldLease` is the lease, from its grant to its end.
+the server's queue. A `Grant` is the result of a successful attempt. A `Turn` is the next step of an attempt, as the queue
+inside its process decides. A `HeldLease` is the lease, from its grant to its end, with all holders in this process that it is
+handed on to.
 """
 
 from __future__ import annotations
@@ -89,10 +90,6 @@ class Queue(Protocol):
 
         If no attempt has the turn, the lease lingers, which means that it was released and is kept for quick reuse.
         """
-
-    @property
-    def last(self) -> int:
-        """Return the highest fence that the server has reserved for this process with its lease."""
 
     @property
     def check(self) -> Check:
@@ -475,18 +472,7 @@ class Extend(Struct):
         self.held_lease, self.fences = held_lease, fences
 
 
-class Failed(Struct):
-    """The result of a queued attempt whose wait was ended by an error, for example because the server is unreachable."""
-
-    __slots__ = __match_args__ = ("error",)
-
-    error: Exception
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-Turn = Grant | Extend | AskServer | Failed
+Turn = Grant | Extend | AskServer | Exception
 """The next step of an attempt, which the queue of its process decides: a grant, an order to extend the lease first, the
 permission to ask the server, or an error."""
 
@@ -503,13 +489,16 @@ class HeldLease:
         "ends_at",
         "fence",
         "hint",
+        "holder_fence",
         "label",
+        "last_fence",
         "latest",
         "local_queue",
         "lost",
         "maybe_in_flight",
         "over",
         "owner",
+        "passes",
         "question_at",
         "questioned_at",
         "renew_at",
@@ -533,6 +522,12 @@ class HeldLease:
     spec: Spec
     fence: int
     """Fence of the grant. Each time the lease is handed on inside the process, the new holder gets a higher fence."""
+    holder_fence: int
+    """Fence of the present or last holder in this process."""
+    last_fence: int
+    """Highest of the fences that the server has reserved for this process with the lease."""
+    passes: int
+    """Number of times that the lease was handed on in this process since the grant."""
     shares: int
     """Number of permits that the lease holds, if the total number of permits is fixed; otherwise 0."""
     since: float
@@ -566,7 +561,8 @@ class HeldLease:
     def __init__(self, grant: Grant) -> None:
         attempt, spec = grant.attempt, grant.attempt.spec
         self.spec, self.token, self.maybe_in_flight = spec, attempt.token, attempt.maybe_in_flight
-        self.ttl, self.label, self.fence = spec.ttl, spec.label, grant.fence
+        self.ttl, self.label = spec.ttl, spec.label
+        self.fence, self.holder_fence, self.last_fence, self.passes = grant.fence, grant.fence, grant.last, 0
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
         self.since, self.deadline, self.asked_at = grant.taken, grant.deadline, 0.0
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold

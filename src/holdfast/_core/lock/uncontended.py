@@ -110,8 +110,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
         early = bool(node.asked_early) and node.asked_for(attempt.token)  # a waiter's message for it came before the reply
         if queue is not None and queue.turn_of is attempt:
             assert isinstance(queue, LocalQueue)
-            queue.fence, queue.last, queue.taken, queue.passes, queue.trouble = grant.fence, grant.last, came, 0, None
-            queue.crowded, queue.asked = early, queue.asked or early
+            queue.crowded, queue.asked, queue.trouble = early, queue.asked or early, None
             queue.held_lease = held_lease
     for lost in outdated:
         node.keeper.safely(node.keeper.report, lost)

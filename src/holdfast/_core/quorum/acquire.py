@@ -257,7 +257,7 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
             n for n, mode in enumerate(asking.voted) if mode == "bury" or (mode and n not in quorum_lease.node_leases)
         }
     granted = vote_round.granted()
-    held: Held | None = Held(0, attempt.local_queue.last if attempt.local_queue is not None else 0)
+    held: Held | None = Held(0, quorum_lease.last_fence)
     if vote_round.reached and more:
         held = await _agree(asking, granted, await Now() + asking.spec.timeout)
     if not vote_round.reached or held is None:

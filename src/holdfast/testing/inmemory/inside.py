@@ -159,12 +159,7 @@ def fence(endpoint: Endpoint, token: str) -> int:
     with keeper.mutex:
         node = keeper._nodes.get(endpoint)
         held_lease = node.renewing.get(token) if node is not None else None
-        local_queue = (
-            node._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
-            if node is not None and held_lease is not None
-            else None
-        )
-        return local_queue.fence if local_queue is not None and local_queue.held_lease is held_lease else 0
+        return held_lease.holder_fence if held_lease is not None else 0
 
 
 def part(endpoint: Endpoint, why: str) -> None:
