@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import socket
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -180,6 +181,47 @@ def test_each_request_has_its_own_time_limit(proxy: Proxy) -> None:
     asyncio.run(main())
 
 
+def test_a_busy_loop_takes_no_time_from_the_server(server: PrivateServer) -> None:
+    """The loop is busy for longer than the time limit. Requests that left before are answered meanwhile, and those that leave
+    afterwards have all their time."""
+
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            pings = await started(*(wire.exchange(command("ECHO", "x" * 1000), 0.1) for _ in range(MAX_IN_FLIGHT - 1)))
+            await asyncio.sleep(0)  # now they have left
+            queued = await started(wire.exchange(PING, 0.1), wire.exchange(PING, 0.1))
+            time.sleep(0.5)
+            assert {reply for reply, _ in await asyncio.gather(*pings)} == {b"x" * 1000}
+            assert [reply for reply, _ in await asyncio.gather(*queued)] == [b"PONG", b"PONG"]
+
+    asyncio.run(main())
+
+
+def test_a_busy_loop_takes_no_time_from_the_opening_of_a_connection(server: PrivateServer) -> None:
+    async def main() -> None:
+        async with stream(server.url, connected=False) as wire:
+            (ping,) = await started(wire.exchange(PING, 0.1))
+            time.sleep(0.5)
+            assert (await ping)[0] == b"PONG"
+
+    asyncio.run(main())
+
+
+def test_a_silent_server_is_given_up_although_the_loop_is_busy(proxy: Proxy) -> None:
+    async def main() -> None:
+        async with stream(proxy.url) as wire, asyncio.timeout(10):
+            proxy.freeze()
+            (ping,) = await started(wire.exchange(PING, 0.1))
+            while not ping.done():
+                time.sleep(0.3)
+                await asyncio.sleep(0)
+            with pytest.raises(Unknown, match="no answer in time"):
+                await ping
+            proxy.thaw()
+
+    asyncio.run(main())
+
+
 def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy, admin: Admin) -> None:
     """A request that was sent is unknown; one that was not goes over the next connection, in order."""
     key = f"{admin.lock}:order"
@@ -267,17 +309,17 @@ def test_two_thousand_at_once_leave_no_trace_in_memory(server: PrivateServer) ->
 
 def test_three_thousand_locks_taken_at_once(server: PrivateServer, name: str) -> None:
     """All get theirs, over one connection, with a bounded number of requests in flight."""
-    most = 0
+    most, url = 0, f"{server.url}?socket_timeout=60"  # of a busy machine
 
     async def main() -> None:
         nonlocal most
 
         async def use(number: int) -> None:
             nonlocal most
-            async with holdfast.aio.Lock(server.url, f"{name} {number}", ttl=30):
+            async with holdfast.aio.Lock(url, f"{name} {number}", ttl=300):
                 most = max(most, in_flight(wire))
 
-        async with holdfast.aio.Lock(server.url, name):
+        async with holdfast.aio.Lock(url, name):
             (drivers,) = current().drivers.values()
             (driver,) = drivers.values()
             wire = driver.stream

@@ -252,6 +252,6 @@ def test_a_request_of_asyncio_that_was_sent_and_not_answered_may_have_been_done(
     connection: Any = SimpleNamespace(endpoint=Endpoint(timeout=0.2), _protocol=None)
     for sent in (103.0, 0.0):
         future = SimpleNamespace(done=lambda: False, set_exception=errors.append)
-        AioConnection._too_late(connection, SimpleNamespace(future=future, sent=sent))  # type: ignore[arg-type]
+        AioConnection._too_late(connection, SimpleNamespace(future=future, sent=sent), 0.0)  # type: ignore[arg-type]
     assert [type(error) for error in errors] == [Unknown, NotSent]
     assert str(errors[0]) == "localhost:6379: no answer in time"

@@ -32,6 +32,13 @@ buffers stay small.
 READ_SIZE = 65536
 
 
+LATE_S = 0.05
+"""Seconds by which the loop may call a timer too late. If it is later, the loop was busy, and a time limit that has passed
+meanwhile says nothing about the server."""
+
+MOST_EXTENDED_S = 1.0
+"""Maximum seconds to go on waiting for replies after a time limit that has passed while the loop was busy."""
+
 _Unsent = tuple[bytes, asyncio.Future[Any], float]
 """A request that was not sent before its connection ended: its bytes, the future of its reply, and its deadline."""
 
@@ -68,6 +75,9 @@ class _Protocol(asyncio.BufferedProtocol):
         """Time since which the server has sent nothing although a reply is due, in seconds of the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
+        self._flush_asked = 0.0
+        self._extended = float("-inf")
+        """Time at which the deadlines were last extended because the loop had been busy."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Other event loops (uvloop) have transports that do not inherit from asyncio's; they only have the methods used here.
@@ -89,7 +99,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self._out.append(packed)
         elif self.in_flight:
             self._out.append(packed)
-            self._flush_soon()
+            self._flush_soon(now)
         else:
             self.quiet_since = now
             self.transport.write(packed)  # at once, because no other request is under way that could share the write
@@ -111,14 +121,18 @@ class _Protocol(asyncio.BufferedProtocol):
             self.transport.write(commands.packed(resp.command))
         return replies
 
-    def _flush_soon(self) -> None:
-        self._flushing = True
+    def _flush_soon(self, now: float) -> None:
+        self._flushing, self._flush_asked = True, now
         self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
         if self._out and not self.ends():
             out, self._out = self._out, []
+            late = self._monotonic() - self._flush_asked
+            if late > LATE_S:  # the requests leave only now, so their time limits begin now
+                unsent = [self.in_flight.pop() for _ in out]
+                self.in_flight.extend((future, deadline + late) for future, deadline in reversed(unsent))
             assert self.transport is not None
             self.transport.write(b"".join(out))
 
@@ -139,7 +153,8 @@ class _Protocol(asyncio.BufferedProtocol):
         except (*resp.MALFORMED, IndexError):
             self.abort("the reply cannot be parsed")
         if asked - len(self.in_flight) > 1 and not self._flushing:
-            self._flush_soon()  # after the tasks that these replies wake, so that their next requests leave in one write
+            # After the tasks that these replies wake, so that their next requests leave in one write.
+            self._flush_soon(self.quiet_since)
         self._on_room()
 
     def _set_timer(self, at: float) -> None:
@@ -152,8 +167,12 @@ class _Protocol(asyncio.BufferedProtocol):
         self._timer, self._timer_at = None, float("inf")
         if not self.in_flight:
             return
-        first = min(deadline for _, deadline in self.in_flight)
-        if first <= self._monotonic():
+        first, now = min(deadline for _, deadline in self.in_flight), self._monotonic()
+        if now - first > LATE_S and self.quiet_since >= self._extended:  # the loop was busy: the reply may wait to be read
+            self._extended, until = now, now + min(now - first, MOST_EXTENDED_S)
+            self.in_flight = deque((future, max(deadline, until)) for future, deadline in self.in_flight)
+            self._set_timer(until)
+        elif first <= now:
             # After a missing reply the connection is not used any more. Its unanswered requests fail with Unknown, and their
             # operations repeat them on the next connection.
             self.abort("no answer in time")
@@ -271,15 +290,19 @@ class AioConnection:
     def _request(self, packed: bytes, limit: float, future: asyncio.Future[Any]) -> _Waiting:
         """Return a request that waits for a connection for at most ``limit`` seconds."""
         request = _Waiting(packed, limit, future, connects=True)
-        request.limit = timer = future.get_loop().call_later(limit, self._too_late, request)
-        future.add_done_callback(lambda _: timer.cancel())
+        request.limit = future.get_loop().call_later(limit, self._too_late, request, limit)
+        future.add_done_callback(lambda _: cast("asyncio.TimerHandle", request.limit).cancel())
         return request
 
-    def _too_late(self, request: _Waiting) -> None:
+    def _too_late(self, request: _Waiting, limit: float) -> None:
+        """Fail a request that has waited too long. ``limit``: seconds to wait again if the loop was busy meanwhile."""
         # If the request was sent, its connection stays open until the request's full timeout has passed, because reconnecting
         # would cost even more time.
         address = self.endpoint.address
         if request.future.done():
+            return
+        if limit and self._was_busy(request):
+            request.limit = request.future.get_loop().call_later(limit, self._too_late, request, 0.0)
             return
         if request.sent:
             error: WireError = Unknown(f"{address}: no answer in time", address)
@@ -290,6 +313,10 @@ class AioConnection:
             why = self.endpoint.why(TimeoutError("no connection in time"))
             error = NotSent(f"{address}: {why}", address)
         request.future.set_exception(error)
+
+    def _was_busy(self, request: _Waiting) -> bool:
+        """Return True if the loop has noticed the end of a request's time limit too late."""
+        return request.limit is not None and request.future.get_loop().time() > request.limit.when() + LATE_S
 
     def _drain(self) -> None:
         """Send the waiting requests, as many as MAX_IN_FLIGHT allows."""
