@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast._api import error_map, lock
 from holdfast._api.aio_lock import BaseAioLock
-from holdfast._api.flow import complete
 from holdfast._api.lease_core import Entered
 from holdfast._api.lock import L
 from holdfast._api.sync_lock import BaseSyncLock
@@ -200,22 +199,9 @@ class BaseSyncPermits(PermitsLock[L, SyncClient], BaseSyncLock[L]):
 
     _me = staticmethod(threading.current_thread)
 
-    def _release(self, n: int = 1) -> None:
-        claimed: list[Any] = []
-        try:
-            complete(self._give_back(n, claimed))
-        except HoldfastError:
-            raise
-        except BaseException:
-            self._finish_giving_back(n, claimed)
-            raise
-
 
 class BaseAioPermits(PermitsLock[L, AsyncClient], BaseAioLock[L]):
     """A `PermitsLock` of asyncio."""
 
     def _me(self) -> object:
         return self._this_task()
-
-    async def _release(self, n: int = 1) -> None:
-        await self._give_back(n, [])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Never
 
 from holdfast._api import error_map
-from holdfast._api.flow import of_asyncio
+from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.foreign_words import RWLOCK_METHODS, SIDES, ForeignMethods
 from holdfast._api.lease import AioLease, BaseLease, Lease
 from holdfast._api.lease_core import AioLeaseCore, LeaseCore, SyncLeaseCore
@@ -19,6 +19,7 @@ from holdfast._core.requests import WireError
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
+from holdfast.errors import HoldfastError
 
 
 class BaseWriteLease(BaseLease):
@@ -171,7 +172,14 @@ class _Side(BaseSide[L, SyncClient], BaseSyncPermits[L]):
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached. The lease then expires.
         """
-        self._release()
+        claimed: list[SyncLeaseCore] = []
+        try:
+            complete(self._give_back(1, claimed))
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_giving_back(1, claimed)  # An interrupt can come at any line.
+            raise
 
 
 class ReadSide(_Side[Lease]):
@@ -260,7 +268,7 @@ class _AioSide(BaseSide[L, AsyncClient], BaseAioPermits[L]):
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached. The lease then expires.
         """
-        await self._release()
+        await self._give_back(1, [])
 
 
 @of_asyncio

@@ -9,6 +9,7 @@ from typing import Never
 from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.foreign_words import SEMAPHORE_METHODS
 from holdfast._api.lease import AioLease, Lease
+from holdfast._api.lease_core import SyncLeaseCore
 from holdfast._api.lock import L
 from holdfast._api.options import checked_timeout, refuse_mistaken
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, PermitsLock
@@ -18,7 +19,7 @@ from holdfast._core.permit import ALL
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 
 
 class BaseSemaphore(PermitsLock[L, Client]):
@@ -148,7 +149,14 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
-        self._release(n)
+        claimed: list[SyncLeaseCore] = []
+        try:
+            complete(self._give_back(n, claimed))
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_giving_back(n, claimed)  # An interrupt can come at any line.
+            raise
 
     def set_limit(self, limit: int) -> None:
         """Change the number of permits for all users, also for those whose ``limit`` option has the old number.
@@ -225,7 +233,7 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
-        await self._release(n)
+        await self._give_back(n, [])
 
     async def set_limit(self, limit: int) -> None:
         """Change the number of permits for all users, also for those whose ``limit`` option has the old number.
