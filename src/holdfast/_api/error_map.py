@@ -36,7 +36,8 @@ def cause(error: BaseException) -> BaseException | None:
     """Return the error of the system or client library that caused an internal error; None if there is none. It becomes the
     cause of the user's error.
 
-    The internal error, and the frames of the cause, are left out: they would print sixty lines about the inside of holdfast.
+    The internal error, and the frames of the cause, are left out, because they would print sixty lines about the inside of
+    holdfast.
     """
     found: BaseException | None = error
     while isinstance(found, Trouble):
@@ -45,8 +46,8 @@ def cause(error: BaseException) -> BaseException | None:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove holdfast's frames from the traceback of an exception that is about to reach the user. The exception's text says
-    what happened, and a short traceback fits on a screen."""
+    """Remove holdfast's frames from the traceback of a HoldfastError that is about to reach the user. The text of the error
+    says what happened, and a short traceback fits on a screen. Other exceptions keep their frames."""
     if isinstance(error, HoldfastError):
         error.__traceback__ = None
 

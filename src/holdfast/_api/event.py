@@ -23,7 +23,7 @@ from holdfast.errors import ConfigError, ServerError
 T = TypeVar("T")
 
 KEEP = 86400.0
-"""Default of ``keep``: seconds, one day, for which the server keeps an unused object."""
+"""Default of ``keep``, one day in seconds. The server keeps an unused object for this time."""
 
 ANSWER_WITHIN = 1.0
 """Maximum seconds to wait for an answer. Without an answer, the request is sent again; the server carries it out only once."""

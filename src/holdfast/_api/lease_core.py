@@ -122,7 +122,7 @@ class LeaseCore(UserLease, Owner):
     voted = False
     """True if several servers vote on the lease."""
     whole: Any = None
-    """The lease of several locks that contains this lease, or None. It is notified of the loss too."""
+    """The lease of several locks that contains this lease, or None. If this lease is lost, that lease is notified, too."""
     driver: Any
     """Runs the operations of the lease; None for the lease of a job's run."""
     passed: bool = False
@@ -315,8 +315,8 @@ class LeaseCore(UserLease, Owner):
         return not held_lease.lost or held_lease.stalled or self.process.clock() >= held_lease.deadline
 
     async def release_on_server(self, known: bool | WireError | None = None) -> None:
-        """Release the lease on the server, after `hand_on` returned False. ``known`` is the server's answer, if the
-        caller has already released this lease in a request for several."""
+        """Release the lease on the server, after `hand_on` returned False. ``known``: the server's answer, if a request for
+        several leases has released this one already; None: no such request was sent."""
         held_lease, attempt = self.held_lease, self.attempt
         local_queue = attempt.local_queue
         held_lease.end()
@@ -342,7 +342,7 @@ class LeaseCore(UserLease, Owner):
             raise self.lease_lost()
 
     def leave_to_keeper(self) -> None:
-        """Have the keeper release the lease, where the caller cannot await the release. Raises NotHeld or LeaseLost."""
+        """Have the keeper release the lease, for a caller that cannot await the release. Raises NotHeld or LeaseLost."""
         if self.hand_on():
             return
         held_lease, local_queue = self.held_lease, self.attempt.local_queue
@@ -381,7 +381,7 @@ class LeaseCore(UserLease, Owner):
             raise
 
     def insist(self) -> None:
-        """Have the keeper release the lease: it repeats the request until the server replies or the lease has ended there."""
+        """Have the keeper release the lease. The keeper repeats the request until the server replies or the lease has ended."""
         for where, part in self.parts:
             self.process.keeper.send_until_answered(
                 where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.latest
@@ -607,7 +607,7 @@ class AioCore(UserLease):
             self.leave_to_keeper()
 
     def at_home(self) -> None:
-        """Raise RuntimeError outside the event loop of the lease, because its connections can be awaited only there."""
+        """Raise RuntimeError outside the event loop of the lease, because only this loop can await its connections."""
         from asyncio import get_running_loop  # Imported late, here and below: programs of threads need no asyncio.
 
         if get_running_loop() is not self.driver.loop and not self.is_over():

@@ -162,7 +162,7 @@ _running: ContextVar[Running | None] = ContextVar("holdfast_once", default=None)
 
 
 def _calls() -> Iterator[Running]:
-    """Yield the running calls that this code is inside of, innermost first. Calls that an interrupt has ended are skipped."""
+    """Yield the running calls that this code is inside of, innermost first. Calls that are over are skipped."""
     running = _running.get()
     while running is not None:
         if not running.over:
@@ -368,7 +368,7 @@ class BaseOnce(Steps):
         raise error
 
     def _in_progress(self, job: Job, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
-        """Return or raise the answer to a call whose key is in progress elsewhere: "skipped", or InProgress."""
+        """Answer a call whose key is in progress elsewhere: as ``busy`` says, return "skipped" or raise InProgress."""
         if self._busy == "skip":
             return Outcome(None, "skipped", 0)
         holder = describe(who, loading.process)

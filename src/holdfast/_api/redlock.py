@@ -340,7 +340,7 @@ async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> l
 
 
 def _declared(code: Any, new: str = "") -> str:
-    """Return a text for a server's reply. ``new`` is the reason why a server without data was not declared, if any."""
+    """Return a text for a server's reply. ``new``: text for a server without data; empty: a text about servers that vote."""
     match code:
         case str():
             said = code

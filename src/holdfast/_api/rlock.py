@@ -75,7 +75,7 @@ class Holdings(dict[Mark, Holding]):
     __slots__ = ("__weakref__",)
 
     def mine(self, mark: Mark) -> Holding | None:
-        """Return the owner's holding of this lock, to be acquired once more; None if the owner does not hold it.
+        """Return the owner's holding of this lock, for one more acquisition; None if the owner does not hold the lock.
 
         Raises LeaseLost if the lease was lost, because the owner's outer code still relies on it.
         """
