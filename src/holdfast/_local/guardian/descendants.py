@@ -372,7 +372,7 @@ class Orphans:
     The descendants then become children of this process, and `end` kills them. Create this object before the fork of the
     guardian. Children of this process that do not descend from the guardian are left alone. These are children that this
     process had before, such as jobs of a shell that executed ``exec holdfast run``, and orphans that become its children
-    because it is process 1.
+    because this process is process 1.
     """
 
     subreaper: bool
@@ -386,7 +386,8 @@ class Orphans:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap ended children of this process, except the guardian; record the living ones as not descending from it.
+        """Reap ended children of this process, except the guardian. Record that the living ones do not descend from the
+        guardian.
 
         Call this while the guardian, whose pid is ``guardian``, lives. If /proc does not show this PID namespace, the living
         ones are recorded only with ``probe``, by asking the kernel about each possible pid, which is slow.

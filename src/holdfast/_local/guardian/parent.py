@@ -262,9 +262,9 @@ class Guard:
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     """Fork the guardian of a command. Call this while the process has only one thread and holds no lock.
 
-    The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill the guardian. It
-    stays in the session of this process, so that the command can use the terminal. The guardian ignores every signal that can
-    be ignored.
+    The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill the guardian. The
+    guardian stays in the session of this process, so that the command can use the terminal. The guardian ignores every signal
+    that can be ignored.
     """
     ignored = _ignored()
     orphans = descendants.Orphans()

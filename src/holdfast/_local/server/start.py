@@ -68,10 +68,10 @@ def _idle() -> float:
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
     """Wait until no other process is starting the server, or until monotonic time ``deadline``.
 
-    ``turn``: file descriptor of a file that each process locks while it starts the server; this process now holds that lock,
-    unless the server already listens on the socket ``path`` or the deadline has passed. Without the wait, ten processes would
-    start ten supervisors (programs that run the server), and nine of these would end because the directory is in use. If the
-    wait ends at the deadline, there is still only one server, because the supervisor also locks the directory.
+    A process locks the file with the descriptor ``turn`` while it starts the server. So return once this process has locked
+    that file, or earlier if the server listens on the socket ``path``. Without the wait, ten processes would start ten
+    supervisors (programs that run the server), and nine of these would end because the directory is in use. If the wait ends at
+    the deadline, there is still only one server, because the supervisor also locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:

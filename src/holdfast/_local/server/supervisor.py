@@ -83,7 +83,7 @@ class Connection:
 
 
 def tail(path: str, since: int = 0) -> str:
-    """Return the last lines of a log file, at most TAIL, of those written after byte ``since``; "" if the file cannot be
+    """Return the lines that a log file got after byte ``since``, at most the last TAIL of them; "" if the file cannot be
     read."""
     try:
         with open(path, "rb") as file:
