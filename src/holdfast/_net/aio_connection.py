@@ -72,7 +72,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Time since which the server has sent nothing although a reply is due, in seconds of the loop's clock."""
+        """Time, in seconds of the loop's clock, since which a reply is due and the server has sent nothing."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._flush_asked = 0.0
@@ -319,7 +319,7 @@ class AioConnection:
         return request.limit is not None and request.future.get_loop().time() > request.limit.when() + LATE_S
 
     def _drain(self) -> None:
-        """Send the waiting requests, as many as MAX_IN_FLIGHT allows."""
+        """Send as many of the waiting requests as MAX_IN_FLIGHT allows."""
         if self._waiting and self._protocol is not None and not self._protocol.ends():
             self._send_waiting(self._waiting, self._protocol)
 
@@ -334,7 +334,7 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol, unsent: list[_Unsent]) -> None:
-        """Handle the loss of a connection: send the requests that are not sent yet over a new connection."""
+        """Handle the loss of a connection. Requests that are not sent yet are sent over a new connection."""
         now = self._monotonic()
         waiting = [self._request(packed, max(deadline - now, 0.0), future) for packed, future, deadline in unsent]
         self._waiting.extendleft(reversed(waiting))

@@ -13,8 +13,8 @@ DEFAULT_TIMEOUT = 5.0
 
 
 class Finder(Protocol):
-    """An object that finds the server to connect to, where that server may change. It finds the primary that Sentinels name, or
-    the owner of a Cluster slot."""
+    """An object that finds the server to connect to, which may be another one each time. It finds the primary that Sentinels
+    name, or the owner of a Cluster slot."""
 
     @property
     def address(self) -> str:
@@ -30,7 +30,7 @@ class Topology(Protocol):
 
     @property
     def known(self) -> bool:
-        """Return True if this process knows the owners of all slots."""
+        """Return True if this process has learned the owners of the slots, which may have changed since then."""
 
     @property
     def sharded(self) -> bool:
@@ -54,7 +54,7 @@ class Handshake:
     """The commands that open a connection, such as AUTH.
 
     The command AUTH contains the password, and error reporters show the local variables of each stack frame. If a variable were
-    a list of commands, they would show the password. The `repr` of this object does not show the commands.
+    a list of commands, such a reporter would show the password. The `repr` of this object does not show the commands.
     """
 
     __slots__ = ("_commands",)

@@ -69,8 +69,8 @@ def in_full(call: Run[Any]) -> Command:
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
-    """Return a request encoded as bytes. It contains the script's hash; with ``whole``, it contains the script's text, for a
-    server that does not have the script cached."""
+    """Return a request encoded as bytes. A script is named by its hash; with ``whole``, its text is sent instead, for a server
+    that does not have the script cached."""
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed

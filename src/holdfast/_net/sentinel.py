@@ -129,9 +129,9 @@ def _reply(connection: Connection, endpoint: Endpoint, limit: float, *words: str
 
 
 def _doubt(found: Endpoint, limit: float) -> str:
-    """Ask a server for its role, and return why it is not used as the primary.
+    """Ask a server for its role, and return the reason why the server must not be used as the primary.
 
-    Return "" if it is the primary, or if it does not permit the command ROLE. ``limit``: seconds to wait for the reply.
+    Return "" if the server is the primary, or if it does not permit the command ROLE. ``limit``: seconds to wait for the reply.
     """
     try:
         with closing(Connection(found, limit)) as connection:

@@ -221,12 +221,12 @@ class Connection:
 
 
 FULL = object()
-"""Marker returned instead of a reply: all connections of the pool are in use."""
+"""Marker that is returned instead of a reply if all connections of the pool are in use."""
 
 
 class ConnectionPool:
-    """A pool of connections to one server, each used by one thread at a time. The pool opens connections as needed, up to a
-    limit."""
+    """A pool of connections to one server, each used by one thread at a time. The pool opens connections as needed, up to
+    ``limit`` (None: without limit)."""
 
     def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
         self.endpoint = endpoint

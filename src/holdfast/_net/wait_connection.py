@@ -13,7 +13,7 @@ from holdfast._net.sync_connection import Connection
 from holdfast._net.system import SYSTEM, System
 
 KEPT = 4
-"""Number of idle connections that stay open."""
+"""Maximum number of idle connections that stay open."""
 
 LATE = 0.2
 """Seconds by which the client waits longer for the reply than WAIT may take on the server. So the reply can still arrive if
