@@ -25,7 +25,7 @@ class LoopDriver(Protocol):
     stream: Any
     """The driver's connection to the server."""
     running: set[Coroutine[Any, Any, Any]]
-    """The operations (coroutines) that have begun and have not ended yet."""
+    """The operations (coroutines) that have begun and have not ended yet, and the attempts and leases that wait without one."""
     unwatched: bool
     """True while nobody checks whether this driver's event loop was closed."""
 

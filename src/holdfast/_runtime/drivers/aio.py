@@ -172,7 +172,7 @@ class Runner:
     async def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - see `Driver`
         """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
 
-        Return None for any other outcome: the lease's operation goes on with the release, from the outcome in `Attempt.first`.
+        Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
         ``lease``: the user's lease, which is abandoned if the task is cancelled, or its event loop closed, meanwhile.
         """
         return False

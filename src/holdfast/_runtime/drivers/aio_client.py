@@ -37,7 +37,7 @@ class _Clients:
 
 
 class Driver(Runner):
-    """The asyncio driver of transactions: calls the methods of a redis-py client."""
+    """The asyncio driver of transactions, which calls the methods of a redis-py client."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process

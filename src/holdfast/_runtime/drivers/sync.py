@@ -72,7 +72,7 @@ class Runner:
     """The server that requests go to; a tuple if there are several."""
     servers: tuple[Endpoint, ...]
     is_direct: bool = False
-    """True if requests go over connections of our own to one server, so that `acquire` and `release` may succeed."""
+    """True if holdfast's own connections to one server are used, so that `acquire` and `release` may succeed."""
 
     def do(self, request: Any) -> Any:
         """Carry out one request of an operation, and return its reply."""
@@ -89,7 +89,7 @@ class Runner:
     def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for drivers that can
         """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
 
-        Return None for any other outcome: the lease's operation goes on with the release, from the outcome in `Attempt.first`.
+        Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
         After an exception, the caller revokes the token of the lease. ``lease``: the user's lease.
         """
         return False
