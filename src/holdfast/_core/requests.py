@@ -62,13 +62,14 @@ class Answer(Struct, Generic[R]):
 
 
 class WireError(Exception):
-    """The base class of the three errors of a request. It is internal: users get the exceptions of `holdfast.errors`."""
+    """The base class of the three errors of a request. It is internal, and users get the exceptions of `holdfast.errors`
+    instead."""
 
     def __init__(self, message: str, address: str = "", *, silent: bool = False) -> None:
         super().__init__(message)
         self.address = address
         self.silent = silent
-        """True if no reply came in time: the server may be busy, or unreachable."""
+        """True if no reply came in time, because the server may be busy or unreachable."""
 
 
 class NotSent(WireError):
@@ -146,8 +147,8 @@ class ConfigMismatch(Exception):
 
 
 class Conflict(NamedTuple):
-    """A reply that a key of the lock cannot be used: another application, another kind of object or another release has
-    written it.
+    """A reply that a key of the lock cannot be used, because another application, another kind of object or another release has
+    written the key.
 
     ``why``: explanation for the user.
     """
@@ -195,8 +196,8 @@ def in_the_way(raw: object, what: str = " that something else has written") -> C
 
 
 class Down(NamedTuple):
-    """The result of a wait that ended with an error: the server was unreachable for too long, or another client ended the
-    wait."""
+    """The result of a wait that ended with an error, because the server was unreachable for too long or another client ended
+    the wait."""
 
     error: Exception
 
@@ -209,8 +210,7 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 
 
 class Slot(Protocol):
-    """The object that a driver waits on for the result of an attempt, and through which others wake the waiting thread or
-    task."""
+    """The object on which a thread or task waits for the result of an attempt, and through which other threads wake it."""
 
     def put(self, outcome: Outcome | None, /) -> bool | None:
         """Wake the waiting attempt, with the result of its wait. Return False if the event loop of the attempt is closed.
@@ -232,9 +232,9 @@ class Subscriber(Protocol):
     It is generated like a token.
     """
     slot: Slot | None
-    """Object through which the waiting thread or task is woken, set by the driver; None while nobody waits."""
+    """Object through which the waiting thread or task is woken. The driver sets it at the first wait; None before that."""
     hints: set[object]
-    """Servers (their nodes) that have notified the listener since its hints were last cleared."""
+    """Objects, such as the nodes of servers, that have notified the listener since its hints were last cleared."""
 
     @property
     def prefix(self) -> bytes:
@@ -280,7 +280,7 @@ class Run(Request[Answer[R]]):
 
 
 class Frame:
-    """A request of a script that is sent again and again, each time with another token as its first argument.
+    """A request to run a script, which is sent again and again, each time with another token as its first argument.
 
     A driver encodes the rest of the request once, and keeps the bytes here.
     """

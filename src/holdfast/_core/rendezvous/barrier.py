@@ -93,7 +93,7 @@ class _Passed(NamedTuple):
 
 
 class _Acting(NamedTuple):
-    """The reply that this participant is the last one to arrive, and has to run the barrier's action."""
+    """The server's reply that this participant has arrived last, and has to run the barrier's action."""
 
 
 class _Occupied(NamedTuple):

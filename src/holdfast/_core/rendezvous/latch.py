@@ -84,7 +84,7 @@ class Forgotten(Exception):
 
 
 class Seen(NamedTuple):
-    """The state of a latch on the server. ``missing``: the count; 0: the latch is open."""
+    """The state of a latch on the server. ``missing``: what is left of the count. The latch is open if that is 0."""
 
     missing: int
     opened: int
@@ -107,7 +107,8 @@ class LatchWaiter(CoalescedWaiter):
         """State of the latch when this caller began to wait."""
 
     def released_by(self, seen: Seen) -> bool:
-        """Return True if the wait may end: in the state ``seen`` the latch is open, or was opened since the wait began."""
+        """Return True if the wait may end, because in the state ``seen`` the latch is open, or was opened since the wait
+        began."""
         return seen.missing == 0 or seen.opened > self.seen.opened
 
 

@@ -22,7 +22,7 @@ QUEUE = 100
 
 
 class When(Protocol):
-    """A timetable: it defines the ticks of a job, which are the times at which the job is scheduled."""
+    """A timetable, which defines the ticks of a job. A tick is a time at which the job is scheduled."""
 
     def after(self, t: float, /) -> float:
         """Return the first tick (scheduled time) later than Unix time ``t``, in Unix seconds; infinity if there is none."""
@@ -192,7 +192,7 @@ class Unusable(NamedTuple):
 
 
 class Late(NamedTuple):
-    """The server's reply that it has ignored a request, which arrived too late or after a later request of the same process.
+    """The server's reply that it has ignored a request that arrived too late, or after a later request of the same process.
 
     ``now``: server time in microseconds.
     """

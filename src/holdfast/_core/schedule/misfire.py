@@ -2,8 +2,8 @@
 
 A process may find several ticks due, because no process has run the job for a while. It claims the latest of them, and reports
 the earlier ones as missed. With ``misfire="all"``, it claims each of them. Further ticks may become due before the request
-arrives, so the claim also contains the ticks of the next moments. The request also names the first tick after those. From it,
-the script (`_lua/schedule/serve.lua`) sees whether the list is complete.
+arrives, so the claim also contains ticks that are due soon. The request also names the first tick after the claimed ones. From
+that tick, the script (`_lua/schedule/serve.lua`) sees whether the list is complete.
 """
 
 from __future__ import annotations

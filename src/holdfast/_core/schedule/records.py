@@ -40,7 +40,7 @@ class ServedJob:
     widest: int = 1
     """Highest number of runs at the same time that earlier definitions of the job allowed.
 
-    Runs that began then may still go on.
+    Runs that began under such a definition may still go on.
     """
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class CancelRun(NamedTuple):
 
 
 class AbandonRun(NamedTuple):
-    """A task for the caller: wait no longer for a run that was told to end but did not. It goes on without a lease."""
+    """A task for the caller: wait no longer for a run that was told to end but did not. The run goes on without a lease."""
 
     run: ActiveRun
 

@@ -1,4 +1,5 @@
-"""The state of a schedule in a process that serves it. It decides what to ask the server, and what the caller has to do."""
+"""The state of a schedule in a process that serves it. This state decides what to ask the server, and what the caller has to
+do."""
 
 from __future__ import annotations
 
@@ -46,10 +47,10 @@ BEAT_EVERY_S = 10.0
 """Seconds without a request after which a process sends one, to show that it is alive and to read the server's time."""
 
 REACHABLE_S = 30.0
-"""Seconds after the last request of a process for which the server tries to notify it."""
+"""For this number of seconds after the last request of a process, the server tries to notify that process."""
 
 VALID_S = 60.0
-"""Seconds after which the server refuses a request that was sent, but has arrived late."""
+"""The server refuses a request that arrives later than this number of seconds after it was sent."""
 
 LOOK_AGAIN_S = 86400.0
 """Seconds between two registrations of all jobs. Registrations keep unused keys on the server from expiring."""
@@ -340,7 +341,7 @@ class ScheduleState:
         return Run(SERVE, tuple(keys), tuple(args), self.timeout)
 
     def failed(self, error: WireError, now: float) -> None:
-        """Handle a request that got no reply: send its reports again later, with the same tokens.
+        """Handle a request that got no reply. Its reports are sent again later, with the same tokens.
 
         Its claims are replaced by claims for the ticks (scheduled times) that are due by then.
         """

@@ -31,9 +31,9 @@ class CoalescedWaiter(Listener):
     def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
         super().__init__(listener_id, prefix)
         self.coalescer: Coalescer | None = None
-        """Group of waiting callers that this caller has joined; None while it does not wait."""
+        """Group of waiting callers that this caller joins when it waits; None before its first wait."""
         self.leads = False
-        """True if this caller is the leader of its group, which asks the server for all of them."""
+        """True if this caller is the leader of its group, which asks the server for the whole group."""
         self.found: Any = None
         """Result that this caller got from another caller: a value, a WireError, or a `Failed` load; None: no result
         yet."""

@@ -26,7 +26,8 @@ It is stored even if the server's memory is full.
 """
 
 MAX_TAGS = 4000
-"""Maximum size, in bytes, of all tags of one value. They are in the value's first line; scripts read its first 4,096 bytes."""
+"""Maximum size, in bytes, of all tags of one value. Tags are in the value's first line, and scripts read at most HEAD bytes of
+that line."""
 
 LARGE = 1024 * 1024
 """Size, in bytes, of an argument that every server accepts. A server may close the connection after a larger one.

@@ -5,9 +5,9 @@ The caller that got the load ends it with `store_loaded` or `cancel_load`, which
 a lease like that of a lock, which the keeper (background thread) renews. Each load has a fence, higher than that of every
 earlier load.
 
-`delete` and `invalidate` also affect a load that is under way: its value is not stored. `delete` revokes the lease of the
-load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid, so
-that late requests are refused. The scripts on the server make all decisions, by the server's clock.
+`delete` and `invalidate` also affect a load that is under way, because its value is then not stored. `delete` revokes the lease
+of the load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid,
+so that late requests are refused. The scripts on the server make all decisions, by the server's clock.
 """
 
 from __future__ import annotations
