@@ -204,13 +204,13 @@ class BaseSyncLock(InThreads, lock.BaseLock[L, SyncClient]):
         return core
 
     def _prepared(self) -> tuple[Runner, Attempt]:
-        """Return the driver for the lock's server, which is looked up in a Cluster, and a new attempt."""
+        """Return the driver for the lock's server, and a new attempt. In a Cluster, the server is looked up first."""
         if self._cluster is not None:
             complete(self._find_server())
         return (driver := self._driver()), self._new_attempt(driver)
 
     def _operate(self, driver: Runner, attempt: Attempt, wait: float | None) -> tuple[Runner, Grant | Busy]:
-        """Acquire the lock by an operation. Return the driver that has run it, and the result."""
+        """Acquire the lock with an operation. Return the driver that has run the operation, and the result."""
         result = None if attempt.led or attempt.entered else self._at_once(attempt)
         if result is not None:
             return driver, result

@@ -165,7 +165,7 @@ class Play:
     def go(self) -> None:
         """Run the history: first with faults, then without, and at the end with the term of the last candidate.
 
-        Raises Stuck if no event is planned any more while a candidate still waits.
+        Raises Stuck if a candidate does not finish after the faults are healed.
         """
         world, profile = self.world, self.profile
         world.pass_time(9.0 if not profile.calm else 3.0)

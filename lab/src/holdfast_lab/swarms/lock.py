@@ -46,7 +46,8 @@ NESTED, NESTED_ROUNDS = 0.25, 0.5
 """Share of the histories whose locks are RLocks, and share of the acquisitions of an RLock that its holder repeats."""
 
 HUNG = 0.12
-"""Share of the histories in which the locks have ``progress_within=``, so that holders must report progress."""
+"""Share of the histories with renewed leases in which the locks have ``progress_within=``. Holders must then report
+progress."""
 
 PROMPT = 20
 """Time, as a multiple of the mean message delay, within which the last messages arrive after all workers have finished."""
@@ -347,7 +348,7 @@ def judged(
     """Run a world until its workers have finished, judge its history by the rules of locks, and return the result.
 
     ``bounds`` are the time limits of the rules (None: those of `limits`). ``before_end`` is called before the leftover
-    data is recorded. The counts of events and verdicts are added to ``coverage``, unless it is None.
+    data is recorded. The counts of events and verdicts are added to ``coverage`` if it is passed.
     """
     found: list[Violation] = []
     try:

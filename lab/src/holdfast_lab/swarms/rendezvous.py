@@ -27,8 +27,8 @@ TIME_LIMIT = 900.0
 STEPS = 60_000
 
 END = 200.0
-"""Seconds from the start of a history after which the simulation ends all waits: on the server, it aborts the barrier or opens
-the latch or event. It repeats this every 20 seconds."""
+"""Seconds from the start of a history after which the simulation ends all waits. Every 20 seconds from then on, the simulation
+aborts the barrier, or opens the latch or event, on the server."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.

@@ -240,7 +240,7 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
-        """Run the history until its faults are healed, and each run that is due has begun or was skipped.
+        """Run the history until its faults are healed, and then for the time in which each due run must begin or be skipped.
 
         Raises Stuck if the processes send too many requests.
         """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast_lab.wired.machine import Machine
 
 TRIES = 2
-"""Number of times that a client tries a call. An ECHO of the tests is tried once, because the server must receive it
+"""Maximum number of times that a client tries a call. An ECHO of the tests is tried once, because the server must receive it
 only once."""
 
 
