@@ -83,7 +83,7 @@ class Standing(NamedTuple):
 
 class _Waiting(NamedTuple):
     left: float
-    """Seconds until the first entry of a participant expires, unless that participant refreshes it."""
+    """Seconds until the first entry of a participant, or the lease of the action, expires, unless it is refreshed."""
     at: int
     """Server time, in microseconds, at which the reply was made."""
 
@@ -211,8 +211,8 @@ async def look(barrier_spec: BarrierSpec) -> Standing:
 async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
     """Change the barrier's state, and return the new state. ``how``: "abort" (break the barrier) or "reset".
 
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
-    another number of participants.
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data. If the barrier has another number of
+    participants, "abort" raises CountMismatch, and "reset" sets the number.
     """
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await NewToken(), how)))
 

@@ -170,10 +170,10 @@ async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
 
 
 async def reset(latch: LatchSpec) -> Seen:
-    """Set the latch's count back to its first value, and return the latch's new state.
+    """Set the latch's count back to `LatchSpec.count`, and return the latch's new state.
 
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has
-    another count.
+    This also works if the latch was created with another count. Raises WireError if the server is unreachable, KeyConflict if a
+    key holds other data.
     """
     return await _seen(latch, await retry_idempotent(_run(latch, "reset", await NewToken())))
 

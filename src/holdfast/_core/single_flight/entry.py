@@ -57,9 +57,9 @@ class EntrySpec:
     tries: int
     """Minimum number of times that a request is sent before the server is taken for unreachable."""
     max_size: int
-    """Maximum size of a stored value, in bytes. If a stored value is larger, the lookup raises TooLong."""
+    """Maximum size of a stored value, in bytes. A larger value counts as not readable (see `keeps`)."""
     keeps: bool
-    """True: a lookup fails if the stored value is not readable.
+    """True: a lookup fails if the stored value is not readable. If it is too large, the error is TooLong.
 
     False: such a value counts as missing, so the caller loads a new one.
     """
@@ -103,7 +103,8 @@ class Found(NamedTuple):
 
     record: Record
     stale: bool
-    """True if the value is not fresh any more. The lookup accepted it because another caller loads a new one."""
+    """True if the value is not fresh any more. The lookup accepted it because another caller loads a new one, or because this
+    caller does not load."""
     waited: bool = False
     """True if the caller has waited for the load of this value by another caller."""
 
@@ -145,7 +146,8 @@ class LookupPolicy:
     wait: float | None = None
     """Maximum seconds to wait while another caller loads the value; None: without limit; 0: not at all."""
     stale: float = 0.0
-    """Seconds for which a value that is not fresh any more is accepted while another caller loads a new one."""
+    """Seconds for which a value that is not fresh any more is accepted while another caller loads a new one, or if `load` is
+    False."""
     early: int = 0
     """Time before the end of a value's freshness from which the caller loads a new one; 0: a fresh value is never replaced.
 
@@ -216,7 +218,7 @@ def _read_get_or_lease(raw: object) -> Seen | Conflict:
 
 
 def _read_store(raw: object) -> int | Conflict:
-    """Return the fence of the stored value; 0 if the value was not stored, because the load was revoked or invalidated.
+    """Return the fence of the stored value; 0 if it was not stored, because the load was invalidated or had lost its lease.
 
     Return Conflict if a key holds other data.
     """

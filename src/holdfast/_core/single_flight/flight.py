@@ -106,7 +106,7 @@ It is not enough to ask when the load's lease ends, because another program may 
 
 
 class TooLong(KeyConflict):
-    """Raised if the stored value has ``size`` bytes, which is more than `EntrySpec.max_size`."""
+    """Raised if the stored value has ``size`` bytes, more than `EntrySpec.max_size`, and `EntrySpec.keeps` is True."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"its value has {size:,} bytes on the server")
