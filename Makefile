@@ -94,7 +94,7 @@ site-test: site
 
 # The site and its tests, then the examples of all pages.
 docs: site-test $(READY)
-	$(BIN)/pytest tests/docs
+	$(BIN)/pytest -m "not soak and not cron" --processes $(JOBS) tests/docs
 
 $(READY): pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
