@@ -64,10 +64,11 @@ def test_a_block_that_another_test_runs() -> None:
 
 
 def test_pages_are_short() -> None:
-    """References and evidence aside: they are looked up, not read."""
-    looked_up = {"benchmarks.md", "faults.md", "glossary.md", "ladder.md"}
-    words = {name(page): len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.parent == ROOT / "docs"}
-    assert {page: count for page, count in words.items() if count > 1500 and Path(page).name not in looked_up} == {}
+    """References, evidence and internals aside: they are looked up, not read."""
+    looked_up = {"CHANGELOG.md", "docs/benchmarks.md", "docs/faults.md", "docs/glossary.md", "docs/ladder.md"}
+    read = [page for page in PAGES if page.parent != ROOT / "docs" / "design" and name(page) not in looked_up]
+    words = {name(page): len(page.read_text(encoding="utf-8").split()) for page in read}
+    assert {page: count for page, count in words.items() if count > 1500} == {}
 
 
 def test_every_page_is_in_the_index() -> None:
