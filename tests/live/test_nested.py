@@ -171,3 +171,11 @@ def test_the_same_in_asyncio(server: PrivateServer, name: str, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, "holdfast.keeper"):
         asyncio.run(main())
     assert caplog.text.count("which it holds itself") == 1
+
+
+def test_an_election_inside_itself(server: PrivateServer, name: str) -> None:
+    """The advice is not that of a lock."""
+    election = holdfast.Election(server.url, name)
+    again = "would wait for itself: this candidate leads already, until it resigns"
+    with election, pytest.raises(RuntimeError, match=again), election:
+        raise AssertionError

@@ -119,7 +119,7 @@ MISTAKES: list[tuple[Callable[[], object], str, str]] = [
     (lambda: LIB.Cache(URL, "x", max_size=0), "max_size", "must be a whole number of bytes from 1"),
     (lambda: LIB.Cache(URL, "x", beta=-1), "beta", "^beta must be a number from 0 to 1000, not -1$"),
     (lambda: LIB.Cache(URL, "x", beta="5m"), "beta", "^beta must be a number from 0 to 1000, not '5m'$"),
-    (lambda: LIB.Cache(URL, "x").invalidate(tags="red"), "tags", r"must be a list or tuple: \('red',\)"),
+    (lambda: LIB.Cache(URL, "x").invalidate(tags="red"), "tags", r"must be a list or tuple, such as \('red',\)"),
     (lambda: LIB.Cache(URL, "x").get(7), "key", "must be str or bytes, not int"),
     # Functions and templates
     (lambda: LIB.Cache(URL, "x").memoize("k")(coroutine), "function", r"use holdfast\.aio\.Cache"),

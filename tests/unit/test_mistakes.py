@@ -112,6 +112,52 @@ def test_arguments_of_acquire_of_other_libraries(cls: str) -> None:
         getattr(holdfast, cls)(client, named).acquire(blocknig=False)
 
 
+CALLED: list[tuple[Callable[[Any], Any], str]] = [
+    (
+        lambda api: api.Cache(URL, "x").set("a", 1, timeout=5),
+        r"^Cache\.set\(\) has no timeout=: pass ttl= for how long a",
+    ),
+    (lambda api: api.Cache(URL, "x").get_or_load("a", int, expire=5), r"^Cache\.get_or_load\(\) has no expire=: pass ttl= "),
+    (lambda api: api.Cache(URL, "x").memoize("a", tll=5), r"^Cache\.memoize\(\) got .* 'tll'; did you mean ttl=\?$"),
+    (
+        lambda api: api.Election(URL, "x").campaign(timeout=5),
+        r"^campaign\(\) has no timeout=: .*wait= for how long to",
+    ),
+]
+
+
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize(("call", "hint"), CALLED)
+def test_options_of_methods_of_other_libraries(api: Any, call: Callable[[Any], Any], hint: str) -> None:
+    async def main() -> None:
+        await call(api)
+
+    with pytest.raises(TypeError, match=hint) as caught:
+        asyncio.run(main()) if api is aio else call(api)
+    assert "\n" not in str(caught.value)
+
+
+JOB_OPTIONS = [
+    ("timeout", "pass max_runtime="),
+    ("max_instances", "pass overlap="),
+    ("misfire_grace_time", "pass grace="),
+    ("coalesce", "pass misfire="),
+    ("timezone", "pass tz= to cron"),
+    ("max_retries", "pass on_crash="),
+    ("minutes", 'write @schedule.every("5m")'),
+    ("day_of_week", 'write @schedule.cron("0 3 * * *")'),
+    ("tll", "options are ttl, "),
+]
+
+
+@pytest.mark.parametrize(("option", "hint"), JOB_OPTIONS)
+def test_options_of_jobs_of_other_schedulers(option: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        NOWHERE.Schedule(URL, "x").every(5, **{option: 1})(print)
+    assert str(caught.value).startswith(f"job 'print': there is no option '{option}'; {hint}")
+    is_one_line(caught.value)
+
+
 @pytest.mark.parametrize(("option", "meant"), [("tll", "ttl"), ("lable", "label"), ("on_loss", "on_lost"), ("prefx", "prefix")])
 def test_an_option_with_a_typing_error(option: str, meant: str) -> None:
     for make in (NOWHERE.Lock, NOWHERE.aio.Lock, NOWHERE.RWLock, NOWHERE.locked):
@@ -130,6 +176,8 @@ OBJECTS: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {
     "Inspector": ((), foreign_words.INSPECTOR_METHODS),
     "Connection": (("hf:", 30.0, None), foreign_words.CONNECTION_METHODS),
     "Lease": ((), foreign_words.LEASE_METHODS),
+    "Memoized": ((), foreign_words.MEMOIZED_METHODS),
+    "Transaction": (("x",), foreign_words.TRANSACTION_METHODS),
 }
 """Classes with a table of words of other libraries, and the arguments after the client."""
 
@@ -138,13 +186,16 @@ OBJECTS: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {
 @pytest.mark.parametrize("cls", OBJECTS)
 def test_methods_of_other_libraries_in_other_classes(module: Any, cls: str) -> None:
     arguments, words = OBJECTS[cls]
-    made = object.__new__(module.Lease) if cls == "Lease" else getattr(module, cls)(URL, *arguments)
+    made = (
+        object.__new__(getattr(module, cls)) if not arguments and cls != "Inspector" else getattr(module, cls)(URL, *arguments)
+    )
     for word, hint in words.items():
         with pytest.raises(AttributeError, match=rf"^'{cls}' object has no attribute '{word}': {re.escape(hint)}$") as caught:
             getattr(made, word)
         is_one_line(caught.value)
         for called in re.findall(r"(?<![\w.(@])([a-z_]+)\(", hint):
-            assert hasattr(made, called) or (cls == "Semaphore" and hasattr(module.Lease, called)), called
+            owner = {"Semaphore": module.Lease, "Memoized": module.Cache}.get(cls)
+            assert hasattr(made, called) or hasattr(owner, called), called
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
         made.xyzzy  # noqa: B018
 
@@ -262,6 +313,23 @@ def test_a_bare_decorator_is_refused_when_it_decorates(decorator: Callable[[], A
         decorator()(function)
     assert f"{function.__qualname__} is decorated without arguments: write {form}" in str(caught.value)
     is_one_line(caught.value)
+
+
+def test_a_decorated_class_is_refused() -> None:
+    class Shop:
+        pass
+
+    for decorator in (holdfast.locked(URL, "x"), aio.locked(URL, "x"), holdfast.Cache(URL, "x").memoize("a")):
+        with pytest.raises(ConfigError, match=r"Shop is a class: decorate one of its methods$"):
+            decorator(Shop)
+
+
+def test_a_loader_that_is_no_function() -> None:
+    with pytest.raises(ConfigError, match=r"^loader must be a function without arguments, not 5$") as caught:
+        NOWHERE.Cache(URL, "x").get_or_load("a", 5)
+    assert caught.value.parameter == "loader"
+    with pytest.raises(ConfigError, match=r"^loader must be a function"):
+        asyncio.run(NOWHERE.aio.Cache(URL, "x").get_or_load("a", 5))
 
 
 def test_a_decorator_without_its_template_names_it() -> None:

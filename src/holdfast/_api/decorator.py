@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast._api.flow import InTasks, InThreads, Steps
-from holdfast._api.functions import is_async, refuse_generator, takes_options
+from holdfast._api.functions import is_async, refuse_class, refuse_generator, takes_options
 from holdfast._api.lease import core_of
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import depth, unfinished
@@ -117,6 +117,7 @@ def locked(
 
     @hides_client()
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        refuse_class(function)
         refuse_generator(function, "its body would run after the lock is released; use a with statement inside it")
         awaited = is_async(function)
         kind = _OfTasks if awaited else _OfThreads

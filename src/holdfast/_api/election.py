@@ -254,12 +254,13 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
         """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
         return self._lock.lease
 
-    def campaign(self, wait: Seconds | None = None) -> Term:
+    def campaign(self, wait: Seconds | None = None, **mistaken: Never) -> Term:
         """Wait until this candidate is elected, and return its term. If it leads already, return its term at once.
 
         ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was
         not elected in time, ServerError if the server cannot be reached.
         """
+        refuse_mistaken(mistaken, "campaign")
         before = self._lock.live_term()
         try:
             return complete(self._campaign(wait))  # type: ignore[no-any-return]
@@ -388,12 +389,13 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
         """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
         return self._lock.lease
 
-    async def campaign(self, wait: Seconds | None = None) -> AioTerm:
+    async def campaign(self, wait: Seconds | None = None, **mistaken: Never) -> AioTerm:
         """Wait until this candidate is elected, and return its term. If it leads already, return its term at once.
 
         ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was
         not elected in time, ServerError if the server cannot be reached.
         """
+        refuse_mistaken(mistaken, "campaign")
         return await self._campaign(wait)  # type: ignore[no-any-return]
 
     async def resign(self) -> None:

@@ -47,6 +47,8 @@ class BaseElectionLock(BaseLock[L, Client]):
     """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
     server's queue."""
 
+    _again = "this candidate leads already, until it resigns"
+
     _shared = False
     _strategy = election.FOR_A_CANDIDATE
     election: Candidate

@@ -95,7 +95,32 @@ ACQUIRES = {
 }
 """Arguments of ``acquire`` of other libraries."""
 
-_OF = {"Cache": CACHES, "once": ONCE, "Election": ELECTIONS, "Schedule": SCHEDULES, "acquire": ACQUIRES}
+_INTERVAL, _CRON = 'write @schedule.every("5m") for an interval', 'write @schedule.cron("0 3 * * *") for a time of day'
+JOBS = {
+    **dict.fromkeys(("timeout", "time_limit"), "pass max_runtime= for how long a run may take"),
+    **dict.fromkeys(("max_instances", "concurrency"), "pass overlap= for what happens if a run is due during another"),
+    "misfire_grace_time": "pass grace= for how late a run may begin",
+    "coalesce": "pass misfire= for what happens to missed ticks",
+    "timezone": "pass tz= to cron",
+    **dict.fromkeys(("retries", "max_retries"), "pass on_crash= for what happens after a crash"),
+    "queue": "pass on= for the features that a process must have",
+    **dict.fromkeys(("seconds", "minutes", "hours", "days", "weeks"), _INTERVAL),
+    **dict.fromkeys(("second", "minute", "hour", "day", "month", "day_of_week"), _CRON),
+}
+"""Options of jobs of other schedulers."""
+
+_OF = {
+    "Cache": CACHES,
+    "Cache.set": CACHES,
+    "Cache.get_or_load": CACHES,
+    "Cache.memoize": CACHES,
+    "once": ONCE,
+    "Election": ELECTIONS,
+    "campaign": ELECTIONS,
+    "Schedule": SCHEDULES,
+    "job": JOBS,
+    "acquire": ACQUIRES,
+}
 """Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
 
 LOCK_METHODS = {
@@ -144,6 +169,23 @@ CACHE_METHODS = {
     **dict.fromkeys(("pop", "remove", "evict", "expire"), "call delete(key)"),
     **dict.fromkeys(("flush", "flush_all", "reset"), "call clear()"),
     **dict.fromkeys(("stats", "info"), "call statistics()"),
+}
+MEMOIZED_METHODS = {
+    **dict.fromkeys(("cache_clear", "clear", "delete", "delete_memoized"), "call invalidate() with the arguments of a call"),
+    **dict.fromkeys(("cache_info", "info"), "call statistics() of the cache"),
+    **dict.fromkeys(("uncached", "original", "func"), "use __wrapped__"),
+}
+_READ, _QUEUE, _EXEC = (
+    "use read, as in tx.read.get(key)",
+    "use queue, as in tx.queue.set(key, value)",
+    "EXEC is sent at the end of `with`",
+)
+TRANSACTION_METHODS = {
+    **dict.fromkeys(("get", "mget", "hget", "hgetall", "exists", "lrange", "smembers"), _READ),
+    **dict.fromkeys(("set", "hset", "incr", "decr", "incrby", "delete", "expire", "lpush", "rpush", "sadd", "zadd"), _QUEUE),
+    **dict.fromkeys(("write", "multi", "pipeline", "pipe"), _QUEUE),
+    **dict.fromkeys(("execute", "commit"), _EXEC),
+    **dict.fromkeys(("rollback", "discard", "unwatch", "reset"), f"{_EXEC}, unless the block raises"),
 }
 ELECTION_METHODS = {
     **dict.fromkeys(("run", "start", "elect", "lead", "acquire"), "use `with election as term:`, or call campaign()"),

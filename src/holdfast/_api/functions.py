@@ -31,6 +31,12 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
         raise ConfigError(f"{named(function)} is a generator: {why}", parameter="function")
 
 
+def refuse_class(function: object) -> None:
+    """Raise ConfigError if a decorator for functions decorates a class: the name would no longer be that of the class."""
+    if inspect.isclass(function):
+        raise ConfigError(f"{function.__qualname__} is a class: decorate one of its methods", parameter="function")
+
+
 def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
     """Raise ConfigError if ``given`` is a function, because the decorator was then used without arguments.
 

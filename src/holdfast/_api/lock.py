@@ -84,6 +84,8 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     """The internal object of the lease of the latest acquisition by this object; None before the first acquisition."""
     _caller: str
     """Word for what waits for a lock, in error messages: "thread" or "task"."""
+    _again = "use holdfast.RLock, which its holder may acquire again"
+    """Advice, in error messages, for a caller that holds the lock already."""
     _what = "lock"
     """Word for this kind of lock in error messages."""
     _shared = True
@@ -320,7 +322,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         if wait is None and self._is_callers(inside=True):
             raise RuntimeError(
                 f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so it would "
-                "wait for itself: use holdfast.RLock, which its holder may acquire again"
+                f"wait for itself: {self._again}"
             )
 
     @staticmethod

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
-from holdfast._api.foreign_words import ASYNC_WITH, WITH
+from holdfast._api.foreign_words import ASYNC_WITH, TRANSACTION_METHODS, WITH, ForeignMethods
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
 from holdfast._core.requests import CallClient, CallUser, Sleep
 from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
@@ -65,8 +65,10 @@ _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watch
 """Keys that the current call stack watches, each as (thread or task, server, key)."""
 
 
-class BaseTransaction(Steps, Generic[Client]):
+class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
     """A transaction: one try, or an object whose `run` repeats tries. This is the part that both APIs share."""
+
+    _foreign = TRANSACTION_METHODS
 
     @hides_client("Transaction.__init__")
     def __init__(self, client: Client, *keys: str | bytes) -> None:

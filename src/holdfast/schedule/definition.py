@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast._api.foreign_words import hint_for
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core import control_records
 from holdfast._core.schedule.job import Options
@@ -31,8 +32,8 @@ def checked(name: str, options: dict[str, Any]) -> Options:
     """Return the options of a job after checking them. Raises ConfigError, which names the parameter."""
     unknown = sorted(set(options) - set(Options.__dataclass_fields__))
     if unknown:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise ConfigError(f"job {name!r}: there is no option {unknown[0]!r}; options are {known}", parameter=unknown[0])
+        meant = hint_for(unknown[0], "job") or f"options are {', '.join(Options.__dataclass_fields__)}"
+        raise ConfigError(f"job {name!r}: there is no option {unknown[0]!r}; {meant}", parameter=unknown[0])
     given = dict(options)
     for option, choices in CHOICES.items():
         if given.get(option, choices[0]) not in choices:

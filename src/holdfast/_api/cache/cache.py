@@ -220,6 +220,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
 
     async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
         entry = self._entry_of(key)
+        if not callable(loader):
+            raise ConfigError(f"loader must be a function without arguments, not {loader!r}", parameter="loader")
         if _running.get():
             self._refuse_own(entry, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
@@ -532,6 +534,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
         wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
+        **mistaken: Never,
     ) -> T:
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
@@ -543,9 +546,9 @@ class Cache(InThreads, BaseCache[SyncClient]):
         ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises ServerError if the
         server cannot be reached and ``down`` is "raise".
         """
+        options.refuse_mistaken(mistaken, "Cache.get_or_load")
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
-        value: T = complete(self._get_or_load(key, loader, how))
-        return value
+        return complete(self._get_or_load(key, loader, how))  # type: ignore[no-any-return]
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it. If
@@ -553,12 +556,20 @@ class Cache(InThreads, BaseCache[SyncClient]):
         return complete(self._get(key, default))
 
     def set(
-        self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: Seconds | None = None,
+        stale: Seconds | None = None,
+        tags: Iterable[str] = (),
+        **mistaken: Never,
     ) -> None:
         """Store a value. A load that is running does not replace it, nor does an earlier request that arrives late.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """
+        options.refuse_mistaken(mistaken, "Cache.set")
         complete(self._set(key, value, self._options(ttl, stale, tags)))
 
     def delete(self, key: str) -> bool:
@@ -588,6 +599,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
         wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
+        **mistaken: Never,
     ) -> Callable[[Callable[P, T]], Memoized[P, T]]:
         """Decorate a function to cache its results under the key that ``template`` gives, such as ``"price:{sku}"``.
 
@@ -597,6 +609,7 @@ class Cache(InThreads, BaseCache[SyncClient]):
         which take the same arguments. Options and errors are those of `get_or_load`. Raises ConfigError if the template leaves
         an argument out.
         """
+        options.refuse_mistaken(mistaken, "Cache.memoize")
         how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
         return self._decorator(template, how, tags, ignore)
 
@@ -663,6 +676,7 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
+        **mistaken: Never,
     ) -> T:
         """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
@@ -675,9 +689,9 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises ServerError if the
         server cannot be reached and ``down`` is "raise".
         """
+        options.refuse_mistaken(mistaken, "Cache.get_or_load")
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
-        value: T = await self._get_or_load(key, loader, how)
-        return value
+        return await self._get_or_load(key, loader, how)  # type: ignore[no-any-return]
 
     async def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it. If
@@ -685,12 +699,20 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         return await self._get(key, default)
 
     async def set(
-        self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: Seconds | None = None,
+        stale: Seconds | None = None,
+        tags: Iterable[str] = (),
+        **mistaken: Never,
     ) -> None:
         """Store a value. A load that is running does not replace it, nor does an earlier request that arrives late.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """
+        options.refuse_mistaken(mistaken, "Cache.set")
         await self._set(key, value, self._options(ttl, stale, tags))
 
     async def delete(self, key: str) -> bool:
@@ -720,6 +742,7 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
+        **mistaken: Never,
     ) -> Callable[[Callable[P, Awaitable[T]]], AioMemoized[P, T]]:
         """Decorate a function to cache its results under the key that ``template`` gives, such as ``"price:{sku}"``.
 
@@ -729,6 +752,7 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         which take the same arguments. Options and errors are those of `get_or_load`. Raises ConfigError if the template leaves
         an argument out.
         """
+        options.refuse_mistaken(mistaken, "Cache.memoize")
         how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
         return self._decorator(template, how, tags, ignore)
 

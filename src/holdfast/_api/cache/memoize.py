@@ -10,7 +10,8 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 from holdfast._api.annotations import refuse_unstorable
 from holdfast._api.cache.options import How, checked_own_tags
 from holdfast._api.flow import complete, of_asyncio
-from holdfast._api.functions import is_async, named, refuse_generator
+from holdfast._api.foreign_words import MEMOIZED_METHODS, ForeignMethods
+from holdfast._api.functions import is_async, named, refuse_class, refuse_generator
 from holdfast._api.templates import Filled
 from holdfast.errors import ConfigError
 
@@ -26,9 +27,10 @@ class Inside(NamedTuple):
     get_or_load: Callable[[str, Callable[[], Any], How], Coroutine[Any, Any, Any]]
 
 
-class BaseMemoized(Generic[P, T]):
+class BaseMemoized(ForeignMethods, Generic[P, T]):
     """A function whose results are stored in a cache: the part that the sync and the asyncio API share."""
 
+    _foreign = MEMOIZED_METHODS
     _is_async: bool
 
     def __init__(
@@ -41,6 +43,7 @@ class BaseMemoized(Generic[P, T]):
         ignore: tuple[str, ...],
         inside: Inside,
     ) -> None:
+        refuse_class(function)
         refuse_generator(function, "there is no value to store")
         if is_async(function) is not self._is_async:
             what, whose = ("not a", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
