@@ -95,12 +95,6 @@ def prefix_of(key: bytes) -> bytes:
     return key.partition(b"{")[0]
 
 
-def public_part(token: str) -> str:
-    """Return the part of a token that is not secret, and identifies its process; empty if another library wrote the token."""
-    public, dot, _ = token.partition(".")
-    return public if dot else ""
-
-
 def home(public: str, key: bytes) -> bytes:
     """Return the key prefix under which a process has its inbox and its process record.
 

@@ -17,7 +17,7 @@ from holdfast._api.lock import BaseLock
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.lock.spec import milliseconds
-from holdfast._core.names import home, lock_keys, public_part, record_key
+from holdfast._core.names import home, lock_keys, record_key
 from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.url import from_url
@@ -97,11 +97,12 @@ class Memory:
         token = self._do("GET", key)
         if token is None:
             return None
-        public = public_part(token.decode("ascii", "replace"))
+        text = token.decode("ascii", "replace")
+        public = text.partition(".")[0] if "." in text else ""  # empty if another library wrote the token
         left = self._do("PTTL", key)
         who = describe(self._do("GET", record_key(home(public, key), public)), public)
         last = int(self._do("HGET", state, "fence") or 0)
-        fence = inside.fence(self._endpoint, token.decode("ascii", "replace")) or max(0, last - BLOCK + 1)
+        fence = inside.fence(self._endpoint, text) or max(0, last - BLOCK + 1)
         return Holder(who, fence, None if left == -1 else left / 1000)
 
     def waiters(self, lock: Named) -> int:
