@@ -15,8 +15,8 @@ from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Process
 
-WRITERS[Part] = lambda state, part: state._all((part.name, part.asking, part.lease, part.attempt))  # noqa: SLF001
-WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, lock.half))  # noqa: SLF001
+WRITERS[Part] = lambda state, part: state.add_all((part.name, part.asking, part.lease, part.attempt))
+WRITERS[MultiLock] = lambda state, lock: state.add_all((lock.parts, lock.wants, lock.half))
 
 
 @dataclass(frozen=True)

@@ -91,16 +91,16 @@ class Fingerprint:
         self._now = world.now
         self._ms = int(world.servers[0].wall() * 1000) if world.servers else 0
         self._several = len(world.servers) > 1
-        self._met: dict[int, int] = {}
+        self.met: dict[int, int] = {}
         self._spans: dict[int, tuple[int, int, int, int]] = {}
-        self._flat: list[Any] = []
+        self.flat: list[Any] = []
         self._ranked: list[int] = []
-        self._world(world)
+        self.add_world(world)
         ranks = {value: rank for rank, value in enumerate(sorted(set(self._ranked)))}
-        self.value = hash((tuple(self._flat), tuple(ranks[value] for value in self._ranked)))
+        self.value = hash((tuple(self.flat), tuple(ranks[value] for value in self._ranked)))
 
-    def _put(self, *values: Any) -> None:
-        self._flat.extend(values)
+    def put(self, *values: Any) -> None:
+        self.flat.extend(values)
 
     def add(self, value: Any) -> None:
         """Add the value of a local variable, of an attribute or of the server's data to the fingerprint."""
@@ -108,24 +108,24 @@ class Fingerprint:
         if writer is not None:
             writer(self, value)
         elif isinstance(value, tuple):
-            self._items(value)
+            self.add_items(value)
         elif isinstance(value, BaseException):
-            self._put(type(value).__name__, str(value))
+            self.put(type(value).__name__, str(value))
         elif isinstance(value, Struct) or is_dataclass(value):
             kind: Any = type(value)
-            self._flat.append(kind.__name__)
-            self._all([getattr(value, name) for name in _names(kind)])
+            self.flat.append(kind.__name__)
+            self.add_all([getattr(value, name) for name in _names(kind)])
         else:
             raise TypeError(f"cannot add a {type(value).__name__} to a state: add it to `WRITERS` or `same_in_all_states`")
 
-    def _items(self, values: tuple[Any, ...] | list[Any] | deque[Any]) -> None:
-        self._flat += (type(values).__name__, len(values))
-        self._all(values)
+    def add_items(self, values: tuple[Any, ...] | list[Any] | deque[Any]) -> None:
+        self.flat += (type(values).__name__, len(values))
+        self.add_all(values)
 
-    def _all(self, values: Iterable[Any]) -> None:
+    def add_all(self, values: Iterable[Any]) -> None:
         """Add each of the values to the fingerprint. To save time, the most frequent types are handled here, without a
         further call."""
-        flat, now, several = self._flat, self._now, self._several
+        flat, now, several = self.flat, self._now, self._several
         for value in values:
             kind = type(value)
             if value is None or kind is bool:
@@ -140,10 +140,10 @@ class Fingerprint:
             elif writer is not _nothing:
                 writer(self, value)
 
-    def _again(self, value: Any, writer: Callable[[Fingerprint, Any], None]) -> None:
+    def add_again(self, value: Any, writer: Callable[[Fingerprint, Any], None]) -> None:
         """Add an object that may occur several times in a state. From the second time on, copy what was added the first
         time."""
-        flat, ranked = self._flat, self._ranked
+        flat, ranked = self.flat, self._ranked
         span = self._spans.get(id(value))
         if span is not None:
             flat += flat[span[0] : span[1]]
@@ -154,133 +154,133 @@ class Fingerprint:
         if not self._several:  # with several servers, an object that `_once` adds has two forms, and a copy would confuse them
             self._spans[id(value)] = begin, len(flat), first, len(ranked)
 
-    def _float(self, value: float) -> None:
+    def add_float(self, value: float) -> None:
         if self._several and MICROSECONDS <= value < 1e18:
-            self._int(int(value))
+            self.add_int(int(value))
             return
-        self._number(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
+        self.add_number(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
 
-    def _int(self, value: int) -> None:
+    def add_int(self, value: int) -> None:
         if value >= MICROSECONDS:
-            self._flat.append("#")
+            self.flat.append("#")
             self._ranked.append(value)
         else:
-            self._number(value - self._ms if value >= MILLISECONDS else value)
+            self.add_number(value - self._ms if value >= MILLISECONDS else value)
 
-    def _number(self, value: float) -> None:
-        self._flat.append("minus one" if value == -1 else value)  # because hash(-1) == hash(-2)
+    def add_number(self, value: float) -> None:
+        self.flat.append("minus one" if value == -1 else value)  # because hash(-1) == hash(-2)
 
-    def _text(self, value: str | bytes) -> None:
+    def add_text(self, value: str | bytes) -> None:
         if len(value) < 12:
-            self._flat.append(value)
+            self.flat.append(value)
             return
         text, numbers = _numbers_in(value)
-        self._flat.append(text)
+        self.flat.append(text)
         for number in numbers:
-            self._int(number)
+            self.add_int(number)
 
-    def _dict(self, value: dict[Any, Any]) -> None:
-        self._flat.append(len(value))
+    def add_dict(self, value: dict[Any, Any]) -> None:
+        self.flat.append(len(value))
         for pair in value.items():
-            self._all(pair)
+            self.add_all(pair)
 
     # The parts of a world
 
-    def _world(self, world: Stepwise) -> None:
-        self._put(world.budget, *sorted(world.struck))
+    def add_world(self, world: Stepwise) -> None:
+        self.put(world.budget, *sorted(world.struck))
         for server in world.servers:
-            self._put(server.reachable, server.hung, server.refusing, server.deaf, server.runs)
+            self.put(server.reachable, server.hung, server.refusing, server.deaf, server.runs)
             server.keyspace.now = int(server.wall() * 1e6)
             self.add(server.keyspace.dump())
         for process in world.processes:
-            self._process(process)
+            self.add_process(process)
         wires = {wire for server in world.servers for wire in server.wires} | {pipe.wire for pipe in world.pipes}
         for wire in sorted(wires, key=lambda wire: (wire.label, wire.server.name, wire.number)):
-            self._wire(wire)
+            self.add_wire(wire)
         for since, pipe in world.held:
-            self._put(pipe.wire.label, pipe is pipe.wire.up, since < world.now)
+            self.put(pipe.wire.label, pipe is pipe.wire.up, since < world.now)
             self.add(pipe.messages)
-        self._put(*sorted(entry_name(entry) for entry in world.ready if entry[2] is not None))
+        self.put(*sorted(entry_name(entry) for entry in world.ready if entry[2] is not None))
         timers = [(round((entry[0] - world.now) * 1e6), entry_name(entry)) for entry in world.pending()]
-        self._put(*sorted(timers))
-        self._dict(world.register)
-        self._dict(world.places)
-        self._dict(world.floors)
+        self.put(*sorted(timers))
+        self.add_dict(world.register)
+        self.add_dict(world.places)
+        self.add_dict(world.floors)
 
-    def _process(self, process: Process) -> None:
-        self._put(process.name, process.here, process.is_paused, process.tokens)
+    def add_process(self, process: Process) -> None:
+        self.put(process.name, process.here, process.is_paused, process.tokens)
         if not process.here:
             return
         for what, args in process.parked:
-            self._put(entry_name([0.0, 0, what, args]))
+            self.put(entry_name([0.0, 0, what, args]))
             self.add(args)
         for worker in process.workers:
             assert isinstance(worker, Worker)
-            self._worker(worker)
+            self.add_worker(worker)
         for server in sorted(process.nodes, key=lambda server: server.name):
-            self._node(process.nodes[server])
+            self.add_node(process.nodes[server])
         for local_queue in process.local_queues():
-            self._local_queue(local_queue)
-            self.add(process.node._looked_after.get(local_queue))  # noqa: SLF001
+            self.add_local_queue(local_queue)
+            self.add(process.node._looked_after.get(local_queue))  # noqa: SLF001 - it counts as state
         for call in process.calls:
-            self._promised(call)
+            self.add_promised(call)
 
-    def _node(self, node: Node) -> None:
-        self._dict(node.waiting._waiters)  # noqa: SLF001
-        for token, attempt in node.waiting._departed.items():  # noqa: SLF001
-            self._put(token, attempt.may_be_on_server)
+    def add_node(self, node: Node) -> None:
+        self.add_dict(node.waiting._waiters)  # noqa: SLF001 - it counts as state
+        for token, attempt in node.waiting._departed.items():  # noqa: SLF001 - it counts as state
+            self.put(token, attempt.may_be_on_server)
         self.add(node.waiting.round_at)
-        self._put(node.waiting.listening, *node.listeners)
+        self.put(node.waiting.listening, *node.listeners)
         for waiter in node.waiting.waiters():
-            self._put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
+            self.put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
         for held_lease in sorted(node.renewing.held_leases(), key=lambda held_lease: held_lease.token):
             self.add(held_lease)
-        self._all(NODE(node))
+        self.add_all(NODE(node))
         for line in (node.commands, node.inbox):
-            self._line(line)  # type: ignore[arg-type]
+            self.add_line(line)  # type: ignore[arg-type]
 
-    def _line(self, line: Line) -> None:
-        self._put(line.wire is not None, line.opening)
+    def add_line(self, line: Line) -> None:
+        self.put(line.wire is not None, line.opening)
         for call, then in line.queued:
             self.add(call)
-            self._promised(then)
+            self.add_promised(then)
         self.add(line.retry_at)
         self.add(line.backoff)
 
-    def _local_queue(self, local_queue: LocalQueue) -> None:
+    def add_local_queue(self, local_queue: LocalQueue) -> None:
         if local_queue.turn_of is KEEPER_TURN:
-            self._put("keeper")
+            self.put("keeper")
         else:
             self.add(local_queue.turn_of)
         self.add(local_queue.queue)
         held_lease = local_queue.held_lease
         if held_lease is not None:
-            self._put(held_lease.last_fence - held_lease.holder_fence)
-        self._all(LOCAL_QUEUE(local_queue))
+            self.put(held_lease.last_fence - held_lease.holder_fence)
+        self.add_all(LOCAL_QUEUE(local_queue))
 
-    def _promised(self, then: Any) -> None:
+    def add_promised(self, then: Any) -> None:
         """Add the state to which the callback of a request refers. Requests that look the same may have different callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
             if callable(cell.cell_contents):
-                self._promised(cell.cell_contents)
+                self.add_promised(cell.cell_contents)
             elif isinstance(cell.cell_contents, PendingUndo):
                 self.add(cell.cell_contents)
 
-    def _wire(self, wire: Wire) -> None:
-        self._put(wire.label, wire.server.name, wire.open, wire.cut_off, wire.silent, *sorted(wire.channels))
+    def add_wire(self, wire: Wire) -> None:
+        self.put(wire.label, wire.server.name, wire.open, wire.cut_off, wire.silent, *sorted(wire.channels))
         for request in wire.in_flight:
             self.add(request.call)
             self.add(request.sent)
-            self._promised(request.then)
+            self.add_promised(request.then)
         for pipe in (wire.up, wire.down):
-            self._put(len(pipe.messages))
-            self._all(pipe.messages)
+            self.put(len(pipe.messages))
+            self.add_all(pipe.messages)
 
-    def _worker(self, worker: Worker) -> None:
-        self._put(worker.name, worker.done, worker.thrown, worker.acquisition, worker.shielded)
-        self._all((worker.asked, worker.asked_to_join, worker.asked_first))
+    def add_worker(self, worker: Worker) -> None:
+        self.put(worker.name, worker.done, worker.thrown, worker.acquisition, worker.shielded)
+        self.add_all((worker.asked, worker.asked_to_join, worker.asked_first))
         coroutine: Any = worker.coroutine
         while coroutine is not None and not worker.done:
             frame = getattr(coroutine, "cr_frame", None)
@@ -288,86 +288,86 @@ class Fingerprint:
                 break
             found = frame.f_locals
             names = [name for name in _locals(frame.f_code) if name in found]
-            self._put(frame.f_code.co_name, frame.f_lasti, *names)
-            self._all([found[name] for name in names])
+            self.put(frame.f_code.co_name, frame.f_lasti, *names)
+            self.add_all([found[name] for name in names])
             coroutine = coroutine.cr_await
 
     # Single things
 
-    def _waiter(self, waiter: Waiter) -> None:
-        self._all(WAITER(waiter))
+    def add_waiter(self, waiter: Waiter) -> None:
+        self.add_all(WAITER(waiter))
 
-    def _held_lease(self, held_lease: HeldLease) -> None:
-        self._all(HELD_LEASE(held_lease))
-        self._put(held_lease.owner is nobody)
+    def add_held_lease(self, held_lease: HeldLease) -> None:
+        self.add_all(HELD_LEASE(held_lease))
+        self.put(held_lease.owner is nobody)
 
-    def _lease(self, lease: Lease) -> None:
-        self._held_lease(lease.held_lease)
+    def add_lease(self, lease: Lease) -> None:
+        self.add_held_lease(lease.held_lease)
         self.add(lease.attempt)
-        self._put(lease.passed)
+        self.put(lease.passed)
 
-    def _attempt(self, attempt: Attempt) -> None:
+    def add_attempt(self, attempt: Attempt) -> None:
         slot = attempt.slot
-        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.local_queue is None, attempt.unclaimed is None)
-        self._all(ATTEMPT(attempt))
+        self.put(slot.whose if isinstance(slot, Slot) else "", attempt.local_queue is None, attempt.unclaimed is None)
+        self.add_all(ATTEMPT(attempt))
 
-    def _grant(self, grant: Grant) -> None:
-        self._text(grant.attempt.token)
-        self._put(grant.last - grant.fence)
-        self._all(GRANT(grant))
+    def add_grant(self, grant: Grant) -> None:
+        self.add_text(grant.attempt.token)
+        self.put(grant.last - grant.fence)
+        self.add_all(GRANT(grant))
 
-    def _load(self, load: Load) -> None:
-        self._held_lease(load.held_lease)
-        self._all(LOAD(load))
+    def add_load(self, load: Load) -> None:
+        self.add_held_lease(load.held_lease)
+        self.add_all(LOAD(load))
 
-    def _listener(self, listener: Listener) -> None:
-        self._text(listener.listener_id)
-        self._put(bool(listener.hints))
+    def add_listener(self, listener: Listener) -> None:
+        self.add_text(listener.listener_id)
+        self.put(bool(listener.hints))
         for name in ("leads", "found", "seen", "pending", "duty"):  # each type of listener has some of these attributes
             self.add(getattr(listener, name, None))
         self.add(listener.slot)
 
-    def _coalescer(self, coalescer: Coalescer) -> None:
-        self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in coalescer.members))
+    def add_coalescer(self, coalescer: Coalescer) -> None:
+        self.put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in coalescer.members))
 
-    def _quorum_attempt(self, attempt: QuorumAttempt) -> None:
-        self._attempt(attempt)
-        self._all(CANDIDATE(attempt))
-        self._put(*sorted(attempt.listening_on), *sorted(node.address for node in attempt.hints))  # type: ignore[attr-defined]
+    def add_quorum_attempt(self, attempt: QuorumAttempt) -> None:
+        self.add_attempt(attempt)
+        self.add_all(CANDIDATE(attempt))
+        self.put(*sorted(attempt.listening_on), *sorted(node.address for node in attempt.hints))  # type: ignore[attr-defined]
 
-    def _clock_estimate(self, clock_estimate: ServerClockEstimate) -> None:
-        if clock_estimate._ahead is not None:  # noqa: SLF001
-            self._int(int(self._now * 1e6 + clock_estimate._ahead))  # noqa: SLF001
+    def add_clock_estimate(self, clock_estimate: ServerClockEstimate) -> None:
+        if clock_estimate._ahead is not None:  # noqa: SLF001 - it counts as state
+            self.add_int(int(self._now * 1e6 + clock_estimate._ahead))  # noqa: SLF001 - it counts as state
 
-    def _node_lease(self, node_lease: NodeLease) -> None:
-        self._held_lease(node_lease)
-        self._put(node_lease.believed)
+    def add_node_lease(self, node_lease: NodeLease) -> None:
+        self.add_held_lease(node_lease)
+        self.put(node_lease.believed)
 
-    def _quorum_lease(self, quorum_lease: QuorumLease) -> None:
-        self._held_lease(quorum_lease)
-        self._text(quorum_lease.listener_id)
-        self._put(*sorted(quorum_lease.servers()))
-        self._put(*sorted(quorum_lease.doubtful))
-        self._float(quorum_lease._least)  # noqa: SLF001
-        self._dict(quorum_lease.node_leases)
+    def add_quorum_lease(self, quorum_lease: QuorumLease) -> None:
+        self.add_held_lease(quorum_lease)
+        self.add_text(quorum_lease.listener_id)
+        self.put(*sorted(quorum_lease.servers()))
+        self.put(*sorted(quorum_lease.doubtful))
+        self.add_float(quorum_lease._least)  # noqa: SLF001 - it counts as state
+        self.add_dict(quorum_lease.node_leases)
 
-    def _yes_count(self, yes_count: YesCount) -> None:
-        self._put(type(yes_count).__name__, yes_count.yes)
+    def add_yes_count(self, yes_count: YesCount) -> None:
+        self.put(type(yes_count).__name__, yes_count.yes)
         for number, answer in sorted(yes_count.answers.items()):
-            self._put(number)
+            self.put(number)
             if isinstance(answer, Answer):
                 reply = answer.value  # without the server's time, which no code reads any more
                 self.add(reply._replace(time=0) if isinstance(reply, Yes | HeldElsewhere) else reply)
-                self._float(answer.sent)
+                self.add_float(answer.sent)
             else:
                 self.add(answer)
 
-    def _all_answered(self, all_answered: AllAnswered) -> None:
-        self._put(*sorted(all_answered.awaited))
-        self._dict(all_answered.answers)
+    def add_all_answered(self, all_answered: AllAnswered) -> None:
+        self.put(*sorted(all_answered.awaited))
+        self.add_dict(all_answered.answers)
 
-    def _lead(self, turn: AskServer) -> None:
-        self._text(turn.place.attempt.token if turn.place is not None else "")
+    def add_lead(self, turn: AskServer) -> None:
+        self.add_text(turn.place.attempt.token if turn.place is not None else "")
 
 
 @lru_cache(4096)
@@ -400,7 +400,7 @@ def entry_name(entry: list[Any]) -> str:
 
 
 def _plain(fingerprint: Fingerprint, value: Any) -> None:
-    fingerprint._flat.append(value)  # noqa: SLF001
+    fingerprint.flat.append(value)
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
@@ -417,13 +417,13 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
     """Return a function that calls ``writer`` for an object the first time, and then adds only the object's number."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
-        met = fingerprint._met  # noqa: SLF001
+        met = fingerprint.met
         number = met.get(id(value))
         if number is None:
             met[id(value)] = len(met)
             writer(fingerprint, value)
         else:
-            fingerprint._flat.append(number)  # noqa: SLF001
+            fingerprint.flat.append(number)
 
     return write
 
@@ -432,7 +432,7 @@ def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint
     """Return a function that calls ``writer`` for an object the first time, and then adds a copy of what ``writer`` added."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
-        fingerprint._again(value, writer)  # noqa: SLF001
+        fingerprint.add_again(value, writer)
 
     return write
 
@@ -440,46 +440,46 @@ def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint
 WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
     bool: _plain,
-    float: Fingerprint._float,  # noqa: SLF001
-    int: Fingerprint._int,  # noqa: SLF001
-    bytes: Fingerprint._text,  # noqa: SLF001
-    str: Fingerprint._text,  # noqa: SLF001
-    dict: Fingerprint._dict,  # noqa: SLF001
-    **dict.fromkeys((tuple, list, deque), Fingerprint._items),  # noqa: SLF001
-    set: lambda fingerprint, members: fingerprint._put(*sorted(members)),  # noqa: SLF001
-    Waiter: _copied(Fingerprint._waiter),  # noqa: SLF001
-    HeldLease: _copied(Fingerprint._held_lease),  # noqa: SLF001
-    Attempt: _copied(Fingerprint._attempt),  # noqa: SLF001
-    Grant: Fingerprint._grant,  # noqa: SLF001
-    AskServer: Fingerprint._lead,  # noqa: SLF001
+    float: Fingerprint.add_float,
+    int: Fingerprint.add_int,
+    bytes: Fingerprint.add_text,
+    str: Fingerprint.add_text,
+    dict: Fingerprint.add_dict,
+    **dict.fromkeys((tuple, list, deque), Fingerprint.add_items),
+    set: lambda fingerprint, members: fingerprint.put(*sorted(members)),
+    Waiter: _copied(Fingerprint.add_waiter),
+    HeldLease: _copied(Fingerprint.add_held_lease),
+    Attempt: _copied(Fingerprint.add_attempt),
+    Grant: Fingerprint.add_grant,
+    AskServer: Fingerprint.add_lead,
     Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
-    Lease: _copied(Fingerprint._lease),  # noqa: SLF001
-    LoadLease: Fingerprint._held_lease,  # noqa: SLF001
-    Load: Fingerprint._load,  # noqa: SLF001
-    CoalescedWaiter: Fingerprint._listener,  # noqa: SLF001
-    LatchWaiter: Fingerprint._listener,  # noqa: SLF001
-    Participant: Fingerprint._listener,  # noqa: SLF001
-    Action: Fingerprint._held_lease,  # noqa: SLF001
-    Duty: lambda fingerprint, duty: fingerprint._held_lease(duty.held_lease),  # noqa: SLF001
-    Coalescer: Fingerprint._coalescer,  # noqa: SLF001
-    Listener: Fingerprint._listener,  # noqa: SLF001
-    Candidacy: Fingerprint._attempt,  # noqa: SLF001
-    election_client.Term: Fingerprint._lease,  # noqa: SLF001
+    Lease: _copied(Fingerprint.add_lease),
+    LoadLease: Fingerprint.add_held_lease,
+    Load: Fingerprint.add_load,
+    CoalescedWaiter: Fingerprint.add_listener,
+    LatchWaiter: Fingerprint.add_listener,
+    Participant: Fingerprint.add_listener,
+    Action: Fingerprint.add_held_lease,
+    Duty: lambda fingerprint, duty: fingerprint.add_held_lease(duty.held_lease),
+    Coalescer: Fingerprint.add_coalescer,
+    Listener: Fingerprint.add_listener,
+    Candidacy: Fingerprint.add_attempt,
+    election_client.Term: Fingerprint.add_lease,
     election_client.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
-    Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
-    Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
-    Status: Fingerprint._text,  # noqa: SLF001
-    QuorumAttempt: _once(Fingerprint._quorum_attempt),  # noqa: SLF001
-    ServerClockEstimate: Fingerprint._clock_estimate,  # noqa: SLF001
-    NodeLease: Fingerprint._node_lease,  # noqa: SLF001
-    QuorumLease: _once(Fingerprint._quorum_lease),  # noqa: SLF001
-    YesCount: Fingerprint._yes_count,  # noqa: SLF001
-    VoteRound: _once(Fingerprint._yes_count),  # noqa: SLF001
-    RenewalCount: Fingerprint._yes_count,  # noqa: SLF001
-    AllAnswered: Fingerprint._all_answered,  # noqa: SLF001
-    PollRound: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
-    RedlockLease: _once(Fingerprint._lease),  # noqa: SLF001
-    Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
+    Source: lambda fingerprint, source: fingerprint.put(source.version),
+    Script: lambda fingerprint, script: fingerprint.put(script.name),
+    Status: Fingerprint.add_text,
+    QuorumAttempt: _once(Fingerprint.add_quorum_attempt),
+    ServerClockEstimate: Fingerprint.add_clock_estimate,
+    NodeLease: Fingerprint.add_node_lease,
+    QuorumLease: _once(Fingerprint.add_quorum_lease),
+    YesCount: Fingerprint.add_yes_count,
+    VoteRound: _once(Fingerprint.add_yes_count),
+    RenewalCount: Fingerprint.add_yes_count,
+    AllAnswered: Fingerprint.add_all_answered,
+    PollRound: lambda fingerprint, poll: fingerprint.put(poll.over, poll.waits, poll.counts),
+    RedlockLease: _once(Fingerprint.add_lease),
+    Ticket: lambda fingerprint, ticket: fingerprint.put(ticket.counts),
 }
 same_in_all_states(
     Frame,
