@@ -18,7 +18,7 @@ import pytest
 import holdfast
 import holdfast_lab
 from holdfast import aio
-from holdfast._api import aio_lock, sync_lock
+from holdfast._api import acquisition
 from holdfast._core import control_records, names, requests
 from holdfast._core.lock import replies, server_queue
 from holdfast._lua import source
@@ -199,10 +199,10 @@ LEASE = "check fence key lost name progress release remaining renew verify"
 def test_names_are_there_before_what_they_stand_for_is_imported() -> None:
     program = """
 import sys, holdfast
-early = "holdfast._api.sync_lock" in sys.modules
+early = "holdfast._api.lock" in sys.modules
 before = set(dir(holdfast))
 from holdfast import *
-print(early, before >= set(holdfast.__all__) <= set(globals()), Lock is holdfast._api.sync_lock.Lock)
+print(early, before >= set(holdfast.__all__) <= set(globals()), Lock is holdfast._api.lock.Lock)
 print(fencing is sys.modules["holdfast.fencing"])
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -297,7 +297,6 @@ OF_ASYNCIO = {
     "an asyncio.Lock": "a threading.Lock",
     "an asyncio.BoundedSemaphore": "a threading.BoundedSemaphore",
     "``async with": "``with",
-    "aio_lock.Lock": "sync_lock.Lock",
     "AsyncIterator": "Iterator",
     "Coroutine[Any, Any, T]": "T",
     "Coroutine[Any, Any, _T]": "_T",
@@ -353,7 +352,7 @@ def described(cls: Any) -> dict[str, str]:
 
 
 SYNC = {
-    "BaseSyncLock": sync_lock.BaseSyncLock,
+    "BaseSyncLock": acquisition.BaseSyncLock,
     "LockLease": holdfast.LockLease,
     "ReadSide": holdfast.ReadSide,
     "Term": holdfast.Term,
@@ -365,8 +364,8 @@ SYNC = {
     "connect": holdfast.connect,
     "CountDownLatch": holdfast.CountDownLatch,
     "Event": holdfast.Event,
-    "Lock": sync_lock.Lock,
-    "FairLock": sync_lock.FairLock,
+    "Lock": holdfast.Lock,
+    "FairLock": holdfast.FairLock,
     "Election": holdfast.Election,
     "Lease": holdfast.Lease,
     "Inspector": holdfast.Inspector,
@@ -386,7 +385,7 @@ SYNC = {
 
 
 def in_asyncio(name: str) -> Any:
-    return aio_lock.BaseAioLock if name == "BaseSyncLock" else getattr(aio, name)
+    return acquisition.BaseAioLock if name == "BaseSyncLock" else getattr(aio, name)
 
 
 def test_both_faces_say_the_same() -> None:

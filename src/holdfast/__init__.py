@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import Inspector
     from holdfast._api.lease import Lease, LockLease, Term
+    from holdfast._api.lock import FairLock, Lock
     from holdfast._api.multilock import MultiLease, MultiLock
     from holdfast._api.once import Once, Outcome, Running, once
     from holdfast._api.redeem import RedeemedLock, redeem
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from holdfast._api.rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.statistics import LockStatistics
-    from holdfast._api.sync_lock import FairLock, Lock
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
@@ -95,14 +95,14 @@ _LATER = {
     "Elected": "holdfast._core.election",
     "Election": "holdfast._api.election",
     "Event": "holdfast._api.event",
-    "FairLock": "holdfast._api.sync_lock",
+    "FairLock": "holdfast._api.lock",
     "fencing": "holdfast.fencing",
     "find_deadlocks": "holdfast._api.deadlock",
     "Holder": "holdfast._api.inspect",
     "Inspector": "holdfast._api.inspector",
     "Lease": "holdfast._api.lease",
     "legacy": "holdfast.legacy",
-    "Lock": "holdfast._api.sync_lock",
+    "Lock": "holdfast._api.lock",
     "locked": "holdfast._api.decorator",
     "LockInfo": "holdfast._api.inspect",
     "LockLease": "holdfast._api.lease",

@@ -28,20 +28,18 @@ from holdfast._usage import replace_usage, usage_of
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast._api.aio_lock import FairLock as AioFairLock
-    from holdfast._api.aio_lock import Lock as AioLock
     from holdfast._api.barrier import AioBarrier, Barrier
     from holdfast._api.cache.cache import AioCache, Cache
     from holdfast._api.election import AioElection, Election
     from holdfast._api.event import AioCountDownLatch, AioEvent, CountDownLatch, Event
     from holdfast._api.inspector import AioInspector, Inspector
+    from holdfast._api.lock import AioFairLock, AioLock, FairLock, Lock
     from holdfast._api.multilock import AioMultiLock, MultiLock
     from holdfast._api.redeem import AioRedeemedLock, RedeemedLock
     from holdfast._api.redlock import AioRedlock, Redlock
     from holdfast._api.rlock import AioRLock, RLock
     from holdfast._api.rwlock import AioRWLock, RWLock
     from holdfast._api.semaphore import AioBoundedSemaphore, AioSemaphore, BoundedSemaphore, Semaphore
-    from holdfast._api.sync_lock import FairLock, Lock
     from holdfast._api.transaction import AioTransaction, Transaction
     from holdfast.schedule.schedule import AioSchedule, Schedule
 
@@ -61,9 +59,9 @@ _HOMES = {
     "AioCountDownLatch": "holdfast._api.event",
     "AioElection": "holdfast._api.election",
     "AioEvent": "holdfast._api.event",
-    "AioFairLock": "holdfast._api.aio_lock:FairLock",
+    "AioFairLock": "holdfast._api.lock",
     "AioInspector": "holdfast._api.inspector",
-    "AioLock": "holdfast._api.aio_lock:Lock",
+    "AioLock": "holdfast._api.lock",
     "AioMultiLock": "holdfast._api.multilock",
     "AioRedeemedLock": "holdfast._api.redeem",
     "AioRedlock": "holdfast._api.redlock",
@@ -78,11 +76,11 @@ _HOMES = {
     "CountDownLatch": "holdfast._api.event",
     "Election": "holdfast._api.election",
     "Event": "holdfast._api.event",
-    "FairLock": "holdfast._api.sync_lock",
+    "FairLock": "holdfast._api.lock",
     "fenced_set": "holdfast.fencing",
     "find_deadlocks": "holdfast._api.deadlock",
     "Inspector": "holdfast._api.inspector",
-    "Lock": "holdfast._api.sync_lock",
+    "Lock": "holdfast._api.lock",
     "locked": "holdfast._api.decorator",
     "MultiLock": "holdfast._api.multilock",
     "once": "holdfast._api.once",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast._api.aio_lock import FairLock, Lock
 from holdfast._api.decorator import locked
 from holdfast._api.lease import AioLease as Lease
 from holdfast._api.lease import AioLockLease as LockLease
 from holdfast._api.lease import AioTerm as Term
+from holdfast._api.lock import AioFairLock as FairLock
+from holdfast._api.lock import AioLock as Lock
 from holdfast._lazy import later
 from holdfast._runtime.drivers.aio import close
 from holdfast.errors import (

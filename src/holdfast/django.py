@@ -17,8 +17,8 @@ from holdfast._api.transaction_end import Holding, enter, explain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
+    from holdfast._api.acquisition import BaseSyncLock
     from holdfast._api.lease import Lease
-    from holdfast._api.sync_lock import BaseSyncLock
 
 __all__ = ["hold", "locked_atomic", "release_after"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import scoped_session
 
-    from holdfast._api import aio_lock, sync_lock
+    from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
     from holdfast._api.lease import AioLease, Lease
 
     Target = Session | scoped_session[Any] | Connection
@@ -37,9 +37,9 @@ KEY = "holdfast"
 
 
 @overload
-def hold(target: Target, lock: sync_lock.BaseSyncLock[Any]) -> Lease: ...
+def hold(target: Target, lock: BaseSyncLock[Any]) -> Lease: ...
 @overload
-def hold(target: AsyncTarget, lock: aio_lock.BaseAioLock[Any]) -> Coroutine[Any, Any, AioLease]: ...
+def hold(target: AsyncTarget, lock: BaseAioLock[Any]) -> Coroutine[Any, Any, AioLease]: ...
 def hold(target: Any, lock: Any) -> Any:
     """Acquire a lock, and hold it until the transaction of ``target``, a session or a connection, has ended.
 
@@ -63,7 +63,7 @@ def hold(target: Any, lock: Any) -> Any:
     return holding.has(lock) or enter(lock, holding)
 
 
-async def _hold_in_loop(holding: Holding, lock: aio_lock.BaseAioLock[Any]) -> AioLease:
+async def _hold_in_loop(holding: Holding, lock: BaseAioLock[Any]) -> AioLease:
     lease: AioLease = holding.has(lock) or await enter_in_loop(lock, holding)
     return lease
 

@@ -16,10 +16,11 @@ PROGRAM = "import sys; from holdfast.cli import main; sys.exit(main())"  # as th
 OURS = """
     holdfast._api holdfast._core.lock holdfast._core.deadlock holdfast._local holdfast._local.guardian
     holdfast._runtime.keeper holdfast._runtime.drivers holdfast._api.flow
-    holdfast holdfast._local.guardian.descendants holdfast._api.lock holdfast._api.fair_lock holdfast._local.guardian.parent
+    holdfast holdfast._local.guardian.descendants holdfast._api.lock holdfast._api.base_lock holdfast._local.guardian.parent
     holdfast._local.guardian.program holdfast._lazy holdfast._api.lease holdfast._log holdfast._lua holdfast._api.tally
     holdfast._lua.codes holdfast._durations holdfast._net.clients holdfast._local.environment
-    holdfast._api.lease_core holdfast.errors holdfast._api.sync_lock holdfast.cli holdfast.cli.contact holdfast.cli.durations
+    holdfast._api.lease_core holdfast.errors holdfast._api.lease holdfast._api.acquisition
+    holdfast.cli holdfast.cli.contact holdfast.cli.durations holdfast._usage holdfast._core.lock.lease_check
     holdfast.cli.output holdfast.cli.parser holdfast.cli.run holdfast.cli.servers holdfast.cli.supervise holdfast.cli.terminal
     holdfast._core holdfast._core.lock.acquire holdfast._core.lock.records holdfast._core.control_records
     holdfast._core.lock.local_queue holdfast._core.subscription holdfast._core.retry holdfast._core.deadlock.abort_wait

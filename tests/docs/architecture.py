@@ -39,7 +39,7 @@ ROOMS = {  # name: (x, y, what it does)
 WIDTH, HEIGHT = 230, 54
 
 ACQUIRE = {  # the step: (its file, what happens there)
-    1: ("_api/sync_lock.py", "A user calls Lock.acquire()."),
+    1: ("_api/acquisition.py", "A user calls Lock.acquire()."),
     2: ("_runtime/drivers/sync.py", "The driver runs the operation on the calling thread."),
     3: ("_core/lock/acquire.py", "The operation decides what to ask next."),
     4: ("_core/requests.py", "It awaits a request: run this script."),
@@ -78,7 +78,9 @@ class Capability(NamedTuple):
 
 CAPABILITIES = {
     "lock": Capability(
-        "api core lua cli simulation swarm scenarios models tests docs", "fair_lock rlock lease locks", "acquire release run"
+        "api core lua cli simulation swarm scenarios models tests docs",
+        "acquisition base_lock rlock lease lease_core locks",
+        "acquire release run",
     ),
     "permit": Capability("api core lua cli simulation swarm judge models tests docs", "semaphore semaphores rwlock", "permits"),
     "quorum": Capability("api core lua cli simulation swarm scenarios models tests docs", "redlock", "nodes"),

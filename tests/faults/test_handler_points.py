@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-BEYOND_REACH = re.compile(r"/(sync_lock|rlock|semaphore|rwlock|election)\.py:\d+ (__exit__|release|resign) \(begins\)")
+BEYOND_REACH = re.compile(r"/(acquisition|rlock|semaphore|rwlock|election)\.py:\d+ (__exit__|release|resign) \(begins\)")
 """The first instruction of the end of a with statement, or of `release`: nothing of ours runs before it, or after it."""
 
 KINDS: dict[str, Callable[[str, str], Any]] = {

@@ -14,7 +14,7 @@ import redis
 
 from faults.peer import Peer
 from holdfast import FairLock, Lock, aio
-from holdfast._api.lock import BaseLock
+from holdfast._api.base_lock import BaseLock
 from holdfast._core.lock.local_queue import PASS_LIMIT_S
 from holdfast._local.server.process import PrivateServer
 from live.crowd import Crowd

@@ -29,7 +29,7 @@ from holdfast import (
     ServerError,
     aio,
 )
-from holdfast._api.lock import member_of
+from holdfast._api.base_lock import member_of
 from holdfast._api.multilock import _place
 from holdfast._core.lock.multilock import MULTI_ACQUIRE, MULTI_RELEASE
 from holdfast._local.server.process import PrivateServer

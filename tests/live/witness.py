@@ -21,7 +21,7 @@ from uuid import uuid4
 import pytest
 import redis
 
-from holdfast._api.lock import BaseLock
+from holdfast._api.base_lock import BaseLock
 from holdfast._core.lock import foreign_lock
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast._api import aio_lock, error_map, lock, sync_lock
+from holdfast._api import acquisition, base_lock, error_map
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.owner import Reference
 from holdfast._core.lock.records import HeldLease, Queue
@@ -168,11 +168,10 @@ class Stage:
         self.server = Server()
         self.script = Driver(self.server)
         self.process = Process(self.script)
-        for module in (sync_lock, aio_lock, lock, error_map):
+        for module in (acquisition, base_lock, error_map):
             patch.setattr(module, "current", lambda: self.process)
-        for module in (sync_lock, aio_lock):
-            patch.setattr(module, "clock", lambda: self.server.now)
-        patch.setattr(sync_lock, "driver_for", SyncDriver)
+        patch.setattr(acquisition, "clock", lambda: self.server.now)
+        patch.setattr(acquisition, "driver_for", SyncDriver)
         patch.setattr(aio_choice, "aio_driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:

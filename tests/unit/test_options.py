@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, fencing, locked
-from holdfast._api.sync_lock import FairLock, Lock
+from holdfast._api.lock import FairLock, Lock
 from holdfast._core.lock.spec import answer_within
 from holdfast._runtime import process
 from holdfast.errors import ConfigError, HoldfastWarning

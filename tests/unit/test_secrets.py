@@ -11,7 +11,7 @@ import hiredis
 import pytest
 
 from holdfast import aio
-from holdfast._api.sync_lock import Lock
+from holdfast._api.lock import Lock
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter
 from holdfast._core.lock.replies import ACQUIRE, Busy
 from holdfast._core.lock.server_queue import Refresh

@@ -201,7 +201,7 @@ class _OfTasks(InTasks, _Locked):
 def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
     several = are_several(client)
     if awaited:
-        from holdfast._api import aio_lock
+        from holdfast._api.lock import AioLock
 
         if reentrant:
             from holdfast._api import rlock
@@ -211,7 +211,7 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
             from holdfast._api import redlock
 
             return redlock.AioRedlock
-        return aio_lock.Lock
+        return AioLock
     if reentrant:
         from holdfast._api.rlock import RLock
 
@@ -220,7 +220,7 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
         from holdfast._api.redlock import Redlock
 
         return Redlock
-    from holdfast._api.sync_lock import Lock
+    from holdfast._api.lock import Lock
 
     return Lock
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn
 
 from holdfast._api import error_map
+from holdfast._api.base_lock import L
 from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.election_lock import (
     AioElectionLock,
@@ -23,7 +24,6 @@ from holdfast._api.election_lock import (
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, ELECTION_METHODS, WITH, ForeignMethods
 from holdfast._api.lease import AioTerm, Term
-from holdfast._api.lock import L
 from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
 from holdfast._api.statistics import LockStatistics
 from holdfast._clock import clock

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, NoReturn, Protocol
 
 from holdfast._api import error_map
-from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock, L
 from holdfast._api.lease import AioTerm, Term
 from holdfast._api.lease_core import AioLeaseCore, LeaseCore, SyncLeaseCore
-from holdfast._api.lock import BaseLock, L
-from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._core import election
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, NoSuchCandidate
 from holdfast._core.lock.acquire import KeyConflict

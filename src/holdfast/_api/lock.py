@@ -1,99 +1,29 @@
-"""The common base of the locks of both APIs: the options and state of a lock object, and the operations of its methods."""
+"""`Lock` and `FairLock`, for threads and for asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Never
 
-from holdfast._api.error_map import Trouble, cause, record_of, server_error
-from holdfast._api.flow import Steps
-from holdfast._api.foreign_words import ForeignMethods
-from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
-from holdfast._api.tally import Tally
-from holdfast._core.lock import acquire
-from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.owner import is_held_by
-from holdfast._core.lock.records import Attempt, Grant, Registrar
-from holdfast._core.lock.replies import PAUSED, Busy
-from holdfast._core.lock.spec import Spec
-from holdfast._core.requests import Command, WireError
-from holdfast._core.retry import retry_idempotent
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock, L
+from holdfast._api.flow import of_asyncio
+from holdfast._api.lease import AioLockLease, LockLease
+from holdfast._api.options import refuse_mistaken
 from holdfast._durations import Seconds
-from holdfast._net.clients import Client
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
-from holdfast._net.resolve import one_place, resolve
-from holdfast._runtime.keeper.thread import Keeper
-from holdfast._runtime.process import current, describe
-from holdfast.errors import ConfigError, HoldfastError, LockTimeout, NotHeld
 
 if TYPE_CHECKING:
-    from holdfast._api.lease import BaseLease
-    from holdfast._api.statistics import LockStatistics
-    from holdfast._net.endpoint import Endpoint, Topology
-
-L = TypeVar("L", bound="BaseLease")
-T = TypeVar("T")
+    from holdfast._api.ticket import Ticket
 
 
-class Member(NamedTuple):
-    """The internals of a lock, for other internal code such as `MultiLock`. A lock reveals nothing else."""
+class BaseFairLock(BaseLock[L, Client]):
+    """The options of a lock that is never handed on inside a process. The server grants it in the order of arrival."""
 
-    lock: BaseLock[Any, Any]
-    """The lock object, as the user holds it."""
-    spec: Spec
-    tally: Tally
-    where: Callable[[], str]
-    """Returns the address of the server or servers, for messages."""
-    in_cluster: bool
-    endpoint: Callable[[], Any]
-    """Returns the server or servers that have the lock now."""
-    locate: Callable[[], Coroutine[Any, Any, None]]
-    """Looks up the server in a Cluster."""
-    driver: Callable[[], Any]
-    new_attempt: Callable[[Any], Attempt]
-    acquire: Callable[[Attempt, float | None], Coroutine[Any, Any, Grant | Busy]]
-    abandon: Callable[[Attempt], Coroutine[Any, Any, None]]
-    user_error: Callable[[Trouble], HoldfastError]
-    lease_type: Callable[[Any], Any]
-    """Class of the leases that users hold."""
-    detach: Callable[[Any], None]
-    """Drops the record of an open ``with`` statement whose lease has this internal object. Other code releases that lease."""
-    hold: Callable[[Any, Grant], Any]
-    """Makes a lease's internal object from a driver and a grant, and stores it in the lock object."""
-    busy: Callable[[Busy, bytes | None, float], LockTimeout]
-    holder: Callable[[Busy], Coroutine[Any, Any, bytes | None]]
+    _shared = False
 
-
-def member_of(lock: Any) -> Member:
-    """Return the internals of a lock that a user has passed to holdfast, for other internal code."""
-    member: Member = lock._as_member()  # noqa: SLF001 - the only door between a lock that users hold and internal code
-    return member
-
-
-class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
-    """The options and the state of a lock object: the part that the sync and the asyncio API share."""
-
-    _home: Any
-    """The driver that was used last. It runs operations for one process and server."""
-    _cluster: Topology | None = None
-    _core_type: Callable[..., Any]
-    """Class of the internal object of a lease. It is a subclass of `LeaseCore`."""
-    _lease_type: Callable[[Any], Any]
-    """Class of the leases that users hold."""
-    _current: Any
-    """The internal object of the lease of the latest acquisition by this object; None before the first acquisition."""
-    _caller: str
-    """Word for what waits for a lock, in error messages: "thread" or "task"."""
-    _again = "use holdfast.RLock, which its holder may acquire again"
-    """Advice, in error messages, for a caller that holds the lock already."""
-    _what = "lock"
-    """Word for this kind of lock in error messages."""
-    _shared = True
-    """True if a released lock is handed on to the next waiter of this process, without asking the server."""
-    _strategy = acquire.ON_ONE_SERVER
-    """Functions that ask the server or servers for the lock."""
-
-    @hides_client("Lock.__init__")
+    @hides_client("FairLock.__init__")
     def __init__(
         self,
         client: Client,
@@ -108,302 +38,144 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
-        linger: Seconds = 0.0,
-        max_passes: int = 32,
-        max_pass_time: Seconds = 0.01,
         replicas: int = 0,
         quarantine: bool | Seconds = False,
         deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:
         refuse_mistaken(mistaken, type(self).__name__)
-        self._endpoint: Any = resolve(one_place(client, type(self).__name__), self._face)
-        self._cluster = self._endpoint.cluster
-        if replicas and (self._endpoint.client is not None or self._cluster is not None):
-            raise ConfigError(
-                "replicas needs one server, to which holdfast can open connections itself: pass a URL or a plain client",
-                parameter="replicas",
-            )
-        if quarantine is not False and self._cluster is not None:
-            raise ConfigError("quarantine does not work in a Cluster: pass one server, or Sentinels", parameter="quarantine")
-        spec = make_spec(
+        super().__init__(
+            client,
             name,
-            self._endpoint.timeout,
             ttl=ttl,
+            wait=wait,
             renew=renew,
+            on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
+            label=label,
             prefix=prefix,
             key=key,
-            linger=linger,
-            max_passes=max_passes,
-            max_pass_time=max_pass_time,
             replicas=replicas,
             quarantine=quarantine,
             deadlock=deadlock,
-            progress_within=progress_within,
-        )
-        self._set_up(spec, wait, on_lost, label)
-
-    def _set_up(self, spec: Spec, wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
-        self._spec = spec
-        self._wait = checked_wait(wait)
-        self._keeper: Keeper | None = None
-        self._local_queue: LocalQueue | None = None
-        self._node: Registrar | None = None
-        """The part of the keeper that renews the leases of this lock; None before the first attempt."""
-        self._is_direct = False
-        """True if attempts can use `_core.lock.uncontended`, the fast path for a free lock."""
-        self._tally = Tally()
-        if on_lost is not None and not callable(on_lost):
-            raise ConfigError("on_lost must be callable", parameter="on_lost")
-        self._on_lost = on_lost
-        if label is not None:
-            if not isinstance(label, str) or len(label) > 200 or not label.isprintable():
-                raise ConfigError("label must be printable text of at most 200 characters", parameter="label")
-            self._spec = spec._replace(label=label)
-        self._start()
-
-    def _start(self) -> None:
-        """Set the state of a lock object that holds nothing."""
-        raise NotImplementedError
-
-    def _as_member(self) -> Member:
-        return Member(
-            lock=self,
-            spec=self._spec,
-            tally=self._tally,
-            where=lambda: self._where,
-            in_cluster=self._cluster is not None,
-            endpoint=lambda: self._endpoint,
-            locate=self._find_server,
-            driver=self._driver,
-            new_attempt=self._new_attempt,
-            acquire=self._try,
-            abandon=self._abandon,
-            user_error=self._user_error,
-            lease_type=self._lease_type,
-            detach=self._detach,
-            hold=self._hold,
-            busy=self._busy,
-            holder=self._holder,
         )
 
-    async def _find_server(self) -> None:
-        """Look up the server with the lock's slot, if the lock is in a Cluster. Each use does so, because slots move."""
-        cluster = self._cluster
-        if cluster is None:
-            return
-        if not cluster.known:
-            try:
-                await self._in_background(cluster.refresh, self._endpoint.timeout)
-            except WireError as error:
-                raise self._user_error(error) from cause(error)
-        self._settle(cluster)
 
-    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run an operation on the lock's server."""
-        await self._find_server()
-        return await self._run_on(self._driver(), operation())
+class Lock(BaseSyncLock[LockLease]):
+    """A named lock that at most one process, thread or task holds, anywhere.
 
-    def _driver(self) -> Any:
-        """Return the driver that runs operations on the lock's server, in this process and event loop."""
-        raise NotImplementedError
+    The lock is held under a lease, which expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does
+    not block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
+    bounded time, waiters of the releasing process may get it first (never with `FairLock`). A `Lock` can replace a
+    threading.Lock.
 
-    def _detach(self, core: Any) -> None:
-        raise NotImplementedError
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
+        name: name of the lock, 1 to 512 bytes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held.
+        wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
+        progress_within: seconds within which the holder has to call ``progress()`` again; otherwise the holder counts as hung,
+            and the lease is lost.
+        label: text that describes this user of the lock, shown to its waiters.
+        prefix: start of all keys on the server.
+        key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.
+        linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
+            the lease is released at once when another process asks for the lock.
+        max_passes: how many times in a row the lock is handed on inside this process while another process waits.
+        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
+        replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
+        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants no
+            lock with this option. Must be the same for all clients of these locks, and at least their longest ``ttl``. True:
+            60.
+        deadlock: what happens when holders of locks wait for each other in a cycle. ``"wait"``: they go on waiting, and
+            `find_deadlocks` reports them; ``"raise"``: the wait that started last raises Deadlock.
 
-    def _hold(self, driver: Any, grant: Grant) -> Any:
-        core = self._core_type(driver.process, driver.endpoint, grant, self._on_lost, user_type=self._lease_type, driver=driver)
-        self._keep(core)
-        return core
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
 
-    def _keep(self, core: Any) -> None:
-        """Store the internal object of a new lease as the latest one of this lock object."""
-        raise NotImplementedError
+    _lease_type = LockLease
 
-    def _live(self) -> Any:
-        """Return the internal object of the latest lease of this lock object; None if there is none, or it was released."""
-        raise NotImplementedError
+    def ticket(self, expires: Seconds = 60.0) -> Ticket:
+        """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
 
-    @property
-    def name(self) -> str:
-        """The name of the lock, as passed."""
-        return self._spec.name
-
-    @property
-    def key(self) -> str:
-        """The key of the lock on the server."""
-        return self._spec.key
-
-    def _held_core(self) -> Any:
-        """Return what `_live` returns, the internal object of the latest lease. Raises NotHeld instead of returning None."""
-        core = self._live()
-        if core is None:
-            raise self._not_held()
-        return core
-
-    def progress(self) -> None:
-        """Report that the holder makes progress, so that its ``progress_within`` seconds start again. Asks no server.
-
-        This counts for the latest acquisition by this object. Raises NotHeld if this object holds nothing, LeaseLost if the
-        lease is lost.
+        Raises NotHeld if the lock is not held by this object.
         """
-        if self._current is None:
-            raise self._not_held()
-        self._current.progress()
+        from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
-    def statistics(self) -> LockStatistics:
-        """Return the counts and times of this object's acquisitions, waits and losses of the lock. Asks no server."""
-        return self._tally.now()
+        return ticket.issue(self._held_core(), expires)
 
-    def __repr__(self) -> str:
-        what = f"holdfast.{'aio.' if self._face == 'asyncio' else ''}{type(self).__name__}"
-        if not hasattr(self, "_spec"):  # The options were refused, but a debugger or an error reporter still calls repr().
-            return f"<{what}, not made>"
-        return f"<{what} {self.name!r} on {self._where}>"
 
-    @property
-    def _where(self) -> str:
-        """The address of the server or servers, for messages."""
-        return str(self._endpoint.address)
+class FairLock(BaseFairLock[LockLease, SyncClient], Lock):
+    """A `Lock` that is granted in the strict order of arrival, across all processes.
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"a lock cannot be pickled: create a lock of the same name ({self.name!r}) in the other process; to hand over a "
-            "lock that is held, send the ticket that ticket() returns"
-        )
+    Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors
+    and methods are those of `Lock`, except for ``linger``, ``max_passes`` and ``max_pass_time``.
+    """
 
-    def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
-        paused = busy.process == PAUSED
-        who = describe(holder, busy.named, self._spec.keys[0])
-        # The server names no process when all free permits are reserved for earlier waiters.
-        foreign = not busy.process and self._spec.permits is None
-        left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
-        why = f"busy: held by {who or 'a client of another library'}, {left}"
-        if not who and not foreign:
-            why = "busy, and no server named its holder"
-        advice = "try again later"
-        if paused:
-            why = (
-                "not granted: its server is new or may have lost data (restarted, flushed, or a former replica), and grants no "
-                f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
-            )
-        elif self._is_callers():
-            why, advice = f"busy: held by this very {self._caller}, {left}", "use holdfast.RLock to acquire a lock again"
-        return LockTimeout(
-            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, {advice}",
-            name=self.name,
-            key=self.key,
-            waited=waited,
-            holder=who,
-            foreign=foreign,
-            remaining=busy.remaining if who or foreign or paused else None,
-        )
 
-    def _acquire_wait(self, blocking: bool, timeout: Seconds) -> float | None:
-        """Convert the arguments of `acquire` to seconds to wait (None: no limit). Raises what `options.acquire_wait` raises."""
-        return acquire_wait(self._wait, blocking, timeout)
+@of_asyncio
+class AioLock(BaseAioLock[AioLockLease]):
+    """A named lock that at most one process, thread or task holds, anywhere.
 
-    def _not_held(self) -> NotHeld:
-        return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
+    The lock is held under a lease, which expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does
+    not block others for longer. On release, the lock is handed over directly to the process that has waited longest. For a
+    bounded time, waiters of the releasing process may get it first (never with `FairLock`). A `Lock` can replace an
+    asyncio.Lock.
 
-    def _is_callers(self, *, inside: bool = False) -> bool:
-        """Return True if the calling thread or task holds the lock, by any object. ``inside``: only by a ``with`` statement."""
-        keeper, queue = self._keeper, self._local_queue
-        if keeper is None or self._spec.permits is not None:  # others may release the permits that this caller waits for
-            return False
-        held = None if queue is None else queue.held_lease
-        if held is None and not isinstance(self._endpoint, tuple):
-            held = keeper.lease_of(self._endpoint, self._spec.keys[0])  # acquired by a FairLock, which has no local queue
-        return held is not None and is_held_by(held, self._owner(), inside=inside)
+    If the lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised. A lock belongs to one event loop
+    while it is held or awaited; otherwise any event loop may use it.
 
-    def _refuse_nested(self, wait: float | None) -> None:
-        """Raise RuntimeError if the caller would wait for itself forever, because it is inside a ``with`` of this lock."""
-        if wait is None and self._is_callers(inside=True):
-            raise RuntimeError(
-                f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so it would "
-                f"wait for itself: {self._again}"
-            )
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
+            ``local://``).
+        name: name of the lock, 1 to 512 bytes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held, by a thread, so a blocked event loop
+            loses nothing.
+        wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
+        progress_within: seconds within which the holder has to call ``progress()`` again; otherwise the holder counts as hung,
+            and the lease is lost.
+        label: text that describes this user of the lock, shown to its waiters.
+        prefix: start of all keys on the server.
+        key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.
+        linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
+            the lease is released at once when another process asks for the lock.
+        max_passes: how many times in a row the lock is handed on inside this process while another process waits.
+        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
+        replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
+        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants no
+            lock with this option. Must be the same for all clients of these locks, and at least their longest ``ttl``. True:
+            60.
+        deadlock: what happens when holders of locks wait for each other in a cycle. ``"wait"``: they go on waiting, and
+            `find_deadlocks` reports them; ``"raise"``: the wait that started last raises Deadlock.
 
-    @staticmethod
-    def _at_once(attempt: Attempt) -> Grant | Busy | None:
-        """Return a grant of the lease that lingers in this process; None if the attempt cannot use it.
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
 
-        This function never returns Busy, although its type allows it.
+    _lease_type = AioLockLease
+
+    async def ticket(self, expires: Seconds = 60.0) -> Ticket:
+        """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
+
+        Raises NotHeld if the lock is not held by this object.
         """
-        queue = attempt.local_queue
-        return None if queue is None or queue.held_lease is None else queue.retake(attempt)
+        from holdfast._api import ticket
 
-    def _settle(self, cluster: Topology) -> None:
-        """Use the server of the Cluster that now has this lock's slot."""
-        shard = self._shard(cluster)
-        if shard is not self._endpoint:
-            self._endpoint, self._keeper, self._home = shard, None, None  # Without a keeper, the local queue is looked up anew.
+        return await ticket.aio_issue(self._held_core(), expires)
 
-    def _shard(self, cluster: Topology) -> Endpoint:
-        from holdfast._net.slots import slot_of  # Imported late: most programs use no Cluster.
 
-        return cluster.shard(slot_of(self._spec.keys[0]))
+@of_asyncio
+class AioFairLock(BaseFairLock[AioLockLease, AsyncClient], AioLock):
+    """A `Lock` that is granted in the strict order of arrival, across all processes.
 
-    def _new_attempt(self, driver: Any) -> Attempt:
-        if self._keeper is None or self._keeper.closing or not driver.process.here:
-            self._find_keeper(driver)
-        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node, is_direct=self._is_direct)
-
-    def _find_keeper(self, driver: Any) -> None:
-        """Look up the keeper of the process, and its local queue and node (state for one server) for this lock."""
-        keeper, spec = driver.process.keeper, self._spec
-        self._local_queue = keeper.local_queue(self._endpoint, spec) if self._shared else None
-        # A subclass with its own operation, such as redeeming a ticket, cannot use the shortcut for a free lock.
-        alone = self._strategy is acquire.ON_ONE_SERVER and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
-        plain = alone and spec.permits is None and not spec.replicas
-        self._is_direct = driver.is_direct and plain
-        self._node = keeper.node(self._endpoint)
-        if alone and spec.permits is None:
-            keeper.foreign_locks.note(self._endpoint, spec)
-        self._keeper = keeper
-
-    def _moved(self, attempt: Attempt, driver: Any, wait: float | None) -> float | None:
-        """Reset an attempt whose Cluster slot has moved. Return the seconds for which it may still wait; None: no limit."""
-        left = None if wait is None or attempt.until is None else max(0.0, attempt.until - driver.process.clock())
-        attempt.token, attempt.until, attempt.turn = "", None, None
-        self._find_keeper(driver)
-        attempt.local_queue, attempt.node = self._local_queue, self._node
-        return left
-
-    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        """Return the operation that acquires the lock, waiting up to ``wait`` seconds. `_user_error` translates its errors."""
-        return acquire.acquire(attempt, wait, self._strategy)
-
-    def _abandon(self, attempt: Attempt) -> Coroutine[Any, Any, None]:
-        """Return the operation that removes all traces of an attempt, in the process and on the server."""
-        return acquire.abandon(attempt, self._strategy)
-
-    def _user_error(self, error: Trouble) -> HoldfastError:
-        if isinstance(error, WireError):
-            return server_error(self._spec, error)
-        return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
-
-    async def _is_locked(self) -> bool:
-        """Return True if anybody holds the lock, by asking the server. `locked` runs this operation."""
-        try:
-            answer = await retry_idempotent(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
-        except WireError as error:
-            raise server_error(self._spec, error) from cause(error)
-        if not answer.value:
-            self._found_free(self._endpoint, answer.sent)
-        return bool(answer.value)
-
-    def _found_free(self, endpoint: Endpoint, sent: float) -> None:
-        """Tell the keeper that the lock's key was gone on a server at monotonic time ``sent``, in seconds.
-
-        If this process has a lease of that lock, the lease is lost. The owner of the lease is notified before the caller learns
-        that the lock is free.
-        """
-        keeper = current().running_keeper
-        if keeper is not None:
-            keeper.gone(endpoint, self._spec.keys[0], sent)
-
-    async def _holder(self, busy: Busy) -> bytes | None:
-        """Return the record of the holder's process, for a message; None if it cannot be read."""
-        return await record_of(busy.named, self._spec.keys[0])
+    Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors
+    and methods are those of `Lock`, except for ``linger``, ``max_passes`` and ``max_pass_time``.
+    """

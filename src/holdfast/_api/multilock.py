@@ -7,17 +7,15 @@ import re
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar
 
-from holdfast._api import lock as lock_base
-from holdfast._api.aio_lock import BaseAioLock
-from holdfast._api.aio_lock import Lock as AioLock
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock, Member, member_of
 from holdfast._api.error_map import cause
 from holdfast._api.flow import Steps, complete, of_asyncio
 from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
 from holdfast._api.lease_core import AioCore, LeaseCore, SyncCore, UserLease
-from holdfast._api.lock import Member, member_of
+from holdfast._api.lock import AioLock, Lock
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import Reentrant
-from holdfast._api.sync_lock import BaseSyncLock, Lock
 from holdfast._api.tally import Tally
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
@@ -37,18 +35,16 @@ if TYPE_CHECKING:
     import threading
 
 M = TypeVar("M", bound="BaseMultiLease")
-K = TypeVar("K", bound=lock_base.BaseLock[Any, Any])
+K = TypeVar("K", bound=BaseLock[Any, Any])
 
 
-def find(
-    client: object, locks: object, make: type[K], kind: type[lock_base.BaseLock[Any, Any]], options: dict[str, Any]
-) -> list[Member]:
+def find(client: object, locks: object, make: type[K], kind: type[BaseLock[Any, Any]], options: dict[str, Any]) -> list[Member]:
     """Return the locks to be acquired, sorted by server and key. All clients use this order. Raises ConfigError."""
     if locks is None:
         client, locks = None, client
     if isinstance(locks, str | bytes) or not isinstance(locks, Iterable):
         raise _bad("pass a list of names or lock objects; for names, pass a client or URL before the list")
-    found = [one if isinstance(one, lock_base.BaseLock) else _named(client, one, make, options) for one in locks]
+    found = [one if isinstance(one, BaseLock) else _named(client, one, make, options) for one in locks]
     if not found:
         raise _bad("the list is empty; pass at least one name or lock object")
     for lock in found:
@@ -66,7 +62,7 @@ def find(
     return mine
 
 
-def _api_of(lock_type: type[lock_base.BaseLock[Any, Any]]) -> str:
+def _api_of(lock_type: type[BaseLock[Any, Any]]) -> str:
     return "holdfast.aio" if lock_type._face == "asyncio" else "holdfast"  # noqa: SLF001 - a class of ours
 
 
@@ -232,9 +228,9 @@ def _group(member: Member) -> Hashable:
 class BaseMultiLock(Steps, Generic[M, Client]):
     """The options, the state and the flow of a `MultiLock`: the part that the sync and the asyncio API share."""
 
-    _kind: type[lock_base.BaseLock[Any, Any]]
+    _kind: type[BaseLock[Any, Any]]
     """Base class of the locks of this API. Lock objects that the user passes must be instances of it."""
-    _makes: type[lock_base.BaseLock[Any, Any]]
+    _makes: type[BaseLock[Any, Any]]
     """Class of the locks that are created for names."""
     name: Any
     _makes_core: Callable[..., BaseMultiCore]
@@ -248,8 +244,8 @@ class BaseMultiLock(Steps, Generic[M, Client]):
     @hides_client("MultiLock.__init__", 'MultiLock(client, ["a", "b"])')
     def __init__(
         self,
-        client: Client | Iterable[lock_base.BaseLock[Any, Client]] | None,
-        locks: Iterable[str | bytes | lock_base.BaseLock[Any, Client]] | None = None,
+        client: Client | Iterable[BaseLock[Any, Client]] | None,
+        locks: Iterable[str | bytes | BaseLock[Any, Client]] | None = None,
         *,
         ttl: Seconds = 30.0,
         wait: Seconds | None = None,

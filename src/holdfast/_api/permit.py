@@ -7,11 +7,10 @@ import threading
 import weakref
 from typing import Any
 
-from holdfast._api import error_map, lock
-from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api import error_map
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock, L
 from holdfast._api.lease_core import Entered
-from holdfast._api.lock import L
-from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, key_conflict
 from holdfast._core.lock.spec import Permits
@@ -99,7 +98,7 @@ class HeldPermits:
         return True
 
 
-class PermitsLock(lock.BaseLock[L, Client]):
+class PermitsLock(BaseLock[L, Client]):
     """A lock whose permits several holders can have at the same time. Each waiter has its own place in the server's queue,
     because a permit is not handed on inside a process."""
 
@@ -166,7 +165,7 @@ class PermitsLock(lock.BaseLock[L, Client]):
             raise self._not_held()
         core.progress()
 
-    progress.__doc__ = lock.BaseLock.progress.__doc__
+    progress.__doc__ = BaseLock.progress.__doc__
 
     def _user_error(self, error: error_map.Trouble) -> HoldfastError:
         if isinstance(error, KeyConflict):

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Never
 
 from holdfast._api import options
-from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock, L
 from holdfast._api.flow import of_asyncio
 from holdfast._api.lease import AioLockLease, LockLease
-from holdfast._api.lock import BaseLock, L
-from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._api.ticket import bad, bound, read
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.records import Attempt, Grant

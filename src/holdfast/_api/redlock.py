@@ -8,14 +8,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, Never, TypeVar
 
 from holdfast._api import error_map, options
-from holdfast._api import lock as lock_base
-from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock
 from holdfast._api.election_lock import AioLeaderLock, LeaderLock
 from holdfast._api.flow import of_asyncio
 from holdfast._api.lease import AioLease, AioTerm, BaseLease, Lease, Term
 from holdfast._api.lease_core import AioLeaseCore, LeaseCore, SyncLeaseCore
 from holdfast._api.options import MIN_TTL, seconds
-from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._clock import clock
 from holdfast._core import control_records
 from holdfast._core.lock.records import HeldLease
@@ -110,7 +109,7 @@ def _check_number(number: int) -> None:
         )
 
 
-class BaseRedlock(lock_base.BaseLock[L, Client]):
+class BaseRedlock(BaseLock[L, Client]):
     """The options and the state of a lock on several servers: the part that the sync and the asyncio API share."""
 
     _strategy = acquire.ON_SEVERAL_SERVERS

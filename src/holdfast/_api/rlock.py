@@ -13,14 +13,13 @@ from collections.abc import Callable, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, cast
 
-from holdfast._api.aio_lock import Lock as AioLock
+from holdfast._api.base_lock import BaseLock, L
 from holdfast._api.flow import of_asyncio
 from holdfast._api.lease import AioLease, AioLockLease, BaseLease, Lease, LockLease, core_of
 from holdfast._api.lease_core import AioLeaseCore, Entered, LeaseCore, SyncLeaseCore
-from holdfast._api.lock import BaseLock, L
+from holdfast._api.lock import AioLock, Lock
 from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._api.redlock import AioQuorumCore, AioRedlock, QuorumCore, Redlock
-from holdfast._api.sync_lock import Lock
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
 from holdfast._net.redaction import hides_client

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Never
 
 from holdfast._api import error_map
+from holdfast._api.base_lock import L
 from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.foreign_words import RWLOCK_METHODS, SIDES, ForeignMethods
 from holdfast._api.lease import AioLease, BaseLease, Lease
 from holdfast._api.lease_core import AioLeaseCore, LeaseCore, SyncLeaseCore
-from holdfast._api.lock import L
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, HeldPermits, PermitsLock
 from holdfast._core import permit

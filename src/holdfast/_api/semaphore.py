@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Never
 
+from holdfast._api.base_lock import L
 from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.foreign_words import SEMAPHORE_METHODS
 from holdfast._api.lease import AioLease, Lease
 from holdfast._api.lease_core import SyncLeaseCore
-from holdfast._api.lock import L
 from holdfast._api.options import checked_timeout, refuse_mistaken
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, PermitsLock
 from holdfast._core import permit

@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any
 
+from holdfast._api.base_lock import BaseLock, member_of
 from holdfast._api.lease import core_of
-from holdfast._api.lock import BaseLock, member_of
 from holdfast._api.rlock import Reentrant
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError

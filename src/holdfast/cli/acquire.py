@@ -75,9 +75,9 @@ def main(args: argparse.Namespace) -> int:
 def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals: Signals) -> tuple[int, Ticket | None]:
     try:
         from holdfast._api import ticket as tickets
+        from holdfast._api.base_lock import member_of
         from holdfast._api.lease import core_of
-        from holdfast._api.lock import member_of
-        from holdfast._api.sync_lock import FairLock
+        from holdfast._api.lock import FairLock
         from holdfast._runtime.process import current
 
         began = time.monotonic()

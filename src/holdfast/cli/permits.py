@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from holdfast._api.acquisition import BaseSyncLock
 from holdfast._api.permit import NO_MAJORITIES
-from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._net.resolve import on_one_server
 
 

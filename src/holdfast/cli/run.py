@@ -36,8 +36,8 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
+    from holdfast._api.acquisition import BaseSyncLock
     from holdfast._api.election import Election
-    from holdfast._api.sync_lock import BaseSyncLock
     from holdfast.cli.supervise import Lease
 
 TAKES_COMMAND = True
@@ -387,7 +387,7 @@ class Run:
             shared: BaseSyncLock[Any] = lock(self.args, self.urls, *args, **options)
             return shared
         if len(self.urls) == 1:
-            from holdfast._api.sync_lock import Lock
+            from holdfast._api.lock import Lock
 
             return Lock(self.urls[0], *args, **options)
         from holdfast._api.redlock import Redlock

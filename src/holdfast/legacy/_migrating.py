@@ -218,7 +218,7 @@ class _BaseOld(BaseTimestampLock[S, Client]):
 class _New(_BaseNew):
     @staticmethod
     def _lock_type() -> Any:
-        from holdfast._api.sync_lock import Lock
+        from holdfast._api.lock import Lock
 
         return Lock
 
@@ -237,7 +237,7 @@ class _Old(_BaseOld[TimestampLease, SyncClient], TimestampLock):
 class _AioNew(_BaseNew):
     @staticmethod
     def _lock_type() -> Any:
-        from holdfast._api.aio_lock import Lock  # Imported late: programs of threads need no asyncio.
+        from holdfast._api.lock import AioLock as Lock  # Imported late: programs of threads need no asyncio.
 
         return Lock
 

@@ -23,11 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, overload
 
-from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
+from holdfast._api.base_lock import BaseLock, L
 from holdfast._api.flow import as_flow, complete
 from holdfast._api.lease import BaseLease, core_of
-from holdfast._api.lock import BaseLock, L
-from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._clock import clock
 from holdfast._core.lock.records import HeldLease
 from holdfast.errors import LockTimeout

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from holdfast._api.base_lock import BaseLock
 from holdfast._api.lease import BaseLease, core_of
-from holdfast._api.lock import BaseLock
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.lock.spec import milliseconds

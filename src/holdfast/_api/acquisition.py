@@ -1,0 +1,474 @@
+"""How a lock object is acquired and released, in threads and in asyncio; `holdfast._api.base_lock` has its options and state.
+
+`BaseSyncLock` and `BaseAioLock` acquire and release a free lock without a flow in between, so that this takes as few calls as
+possible. If the lock is not free, both run the flow `_operate`.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Never
+
+from holdfast._api.base_lock import BaseLock, L
+from holdfast._api.error_map import cause, hide_frames
+from holdfast._api.flow import InTasks, InThreads, complete
+from holdfast._api.foreign_words import ASYNC_WITH, WITH
+from holdfast._api.lease import AioLease, Lease
+from holdfast._api.lease_core import AioLeaseCore, Entered, SyncLeaseCore
+from holdfast._api.options import refuse_mistaken
+from holdfast._clock import clock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.server_queue import SlotMoved
+from holdfast._core.requests import ConfigMismatch, TooFew, WireError
+from holdfast._durations import Seconds
+from holdfast._log import of_the_user
+from holdfast._net.clients import AsyncClient, Client, SyncClient
+from holdfast._runtime.drivers.choice import driver_for
+from holdfast._runtime.drivers.sync import Runner as SyncRunner
+from holdfast._runtime.process import current
+from holdfast.errors import (
+    HoldfastError,
+    HoldfastWarning,
+    LeaseLost,
+    NotHeld,
+    QuorumError,
+    ServerError,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast._runtime.drivers.aio import Runner as AioRunner
+
+
+class BaseAcquisition(BaseLock[L, Client]):
+    """A lock object and its latest lease: the part that the sync and the asyncio API share."""
+
+    def _start(self) -> None:
+        self._current: Any = None
+        self._entered: Entered[Any] = Entered()
+        self._home: Any = None
+
+    def _keep(self, core: Any) -> None:
+        self._current = core
+
+    def _live(self) -> Any:
+        core = self._current
+        return None if core is None or core.is_over() else core
+
+    def _detach(self, core: Any) -> None:
+        self._entered.remove(core)
+
+    @property
+    def lease(self) -> L | None:
+        """The lease of the latest acquisition by this object; None once it is released, and before the first acquisition."""
+        core = self._live()
+        return None if core is None else core.user_lease()
+
+    async def _operate(self, driver: Any, attempt: Attempt, wait: float | None) -> tuple[Any, Grant | Busy]:
+        """Acquire the lock with an operation. Return the driver that has run the operation, and the result."""
+        while True:
+            result = None if attempt.led or attempt.entered else self._at_once(attempt)
+            if result is not None:
+                return driver, result
+            self._refuse_nested(wait)
+            attempt.slot = attempt.slot or driver.slot()
+            try:
+                return driver, await self._run_try(driver, attempt, wait)
+            except SlotMoved:
+                await self._find_server()
+                driver = self._driver()
+                wait = self._moved(attempt, driver, wait)
+            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
+                raise self._user_error(error) from cause(error)
+
+    async def _run_try(self, driver: Any, attempt: Attempt, wait: float | None) -> Grant | Busy:
+        """Run `_try` with this driver."""
+        return await self._run_on(driver, self._try(attempt, wait))
+
+    async def _release_failed(self, failed: HoldfastError, core: Any, error: BaseException | None) -> None:
+        """Handle an exception of the release at the end of a ``with`` statement, whose body has raised ``error``, if any."""
+        match failed:
+            case NotHeld():
+                # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired
+                # the lock again, as a Condition does, that lease has to be released.
+                again = self._live()
+                if again is not None and again.owner == core.owner and again.fence > core.fence:
+                    await self._call_user(again.release)
+            case LeaseLost() if error is not None:
+                error.add_note(str(failed))
+            case ServerError() | QuorumError():
+                warnings.warn(f"{failed}; the lock ends with its lease", HoldfastWarning, of_the_user())
+            case _:
+                raise failed
+
+
+class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
+    """The locks of threads: acquire, release, and the ``with`` statement."""
+
+    _caller = "thread"
+    _core_type = SyncLeaseCore
+    _lease_type = Lease
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
+
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
+
+        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. Raises ServerError if the server cannot be reached.
+        """
+        if mistaken:
+            refuse_mistaken(mistaken, "acquire")
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        node = self._node
+        if node is None or not self._is_direct or node.keeper.closing:
+            driver, attempt = self._prepared()
+        else:
+            queue, tally = self._local_queue, self._tally
+            driver, attempt = self._driver(), Attempt(self._spec, local_queue=queue, tally=tally, node=node, is_direct=True)
+        try:
+            result = self._take(driver, attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result.owner = threading.get_ident()
+            attempt.unclaimed = None  # This object refers to the lease now.
+            return True
+        except BaseException as error:
+            self._undo(attempt)
+            hide_frames(error)
+            raise
+
+    def release(self) -> None:
+        """Release the lock; any thread may do it.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached. The lock is then free when the lease expires.
+        """
+        core: SyncLeaseCore | None = None
+        try:
+            core = self._live()
+            if core is None:
+                raise self._not_held()
+            done = not self._spec.linger and core.try_release()  # a lease that may linger is never uncontended
+            if not done:
+                core.go_on_releasing(done is None)
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_release(core)
+            raise
+
+    def locked(self) -> bool:
+        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock, return True if an
+        acquisition would have to wait. Asks the server; raises ServerError if the server cannot be reached."""
+        return complete(self._ask(self._is_locked))
+
+    def __enter__(self) -> L:
+        """Acquire the lock within this object's ``wait`` and return the lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
+        """
+        started = clock()
+        driver, attempt = self._prepared()
+        try:
+            result = self._take(driver, attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, driver.run(self._holder(result)), clock() - started)
+            lease: L = result.user_lease()
+            self._entered.push(threading.get_ident(), result)
+            attempt.unclaimed = None  # The with statement refers to the lease now.
+            return lease
+        except BaseException as error:
+            self._undo(attempt)
+            hide_frames(error)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Release the lease that this ``with`` acquired, and no other.
+
+        If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
+        to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
+        """
+        try:
+            self._leave_entered(error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            # An exception of an interrupt or a signal handler can come at any line.
+            self._give_back_entered()
+            raise
+        finally:
+            self._entered.remove(self._entered.innermost(threading.get_ident()))
+
+    def _leave_entered(self, error: BaseException | None) -> None:
+        self._leave(self._entered.innermost(threading.get_ident()), error)
+
+    def _give_back_entered(self) -> None:
+        """Finish the end of a ``with`` statement that was interrupted."""
+        self._driver().run(self._entered.innermost(threading.get_ident()).finish_release())
+
+    def _leave(self, core: SyncLeaseCore, error: BaseException | None) -> None:
+        try:
+            core.release()
+        except HoldfastError as failed:
+            complete(self._release_failed(failed, core, error))
+
+    def _driver(self) -> SyncRunner:
+        driver: SyncRunner | None = self._home
+        if driver is None or not driver.process.here:
+            driver = self._home = self._new_driver()
+        return driver
+
+    def _new_driver(self) -> SyncRunner:
+        return driver_for(current(), self._endpoint)
+
+    def _take(self, driver: SyncRunner, attempt: Attempt, wait: float | None) -> SyncLeaseCore | Busy:
+        result: Grant | Busy | None = self._at_once(attempt) if self._spec.linger else None
+        if result is None and attempt.is_direct:
+            result = driver.acquire(attempt, wait)
+        if result is None:
+            driver, result = complete(self._operate(driver, attempt, wait))
+            if isinstance(result, Busy):
+                self._tally.stayed_busy(attempt)
+                return result
+        assert isinstance(result, Grant)
+        process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
+        core = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
+        self._keep(core)
+        if result.queued or attempt.waited or self._tally.waiting:
+            self._tally.waited(result)
+        return core
+
+    def _prepared(self) -> tuple[SyncRunner, Attempt]:
+        """Return the driver for the lock's server, and a new attempt. In a Cluster, the server is looked up first."""
+        if self._cluster is not None:
+            complete(self._find_server())
+        return (driver := self._driver()), self._new_attempt(driver)
+
+    def _finish_release(self, core: SyncLeaseCore | None) -> None:
+        """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
+
+        ``core`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
+        not looked up the lease yet, so the latest one is meant.
+        """
+        core = core or self._current
+        if core is not None:
+            core.finish_interrupted_release()
+
+    def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
+        if attempt.unclaimed is not None:
+            attempt.unclaimed.discard()
+        self._driver().run(self._abandon(attempt))
+        attempt.unclaimed = None
+
+
+class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
+    """The locks of asyncio: acquire, release, and the ``async with`` statement."""
+
+    _caller = "task"
+    _core_type = AioLeaseCore
+    _lease_type = AioLease
+    if not TYPE_CHECKING:
+        __enter__ = WITH
+
+    def _start(self) -> None:
+        super()._start()
+        self._users: dict[Attempt, AioRunner] = {}
+        """Driver of each waiting task, by its attempt. The wait keeps this driver, even if a Cluster moves the lock."""
+
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
+
+        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. Raises ServerError if the server cannot be reached.
+        """
+        if mistaken:
+            refuse_mistaken(mistaken, "acquire")
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        node = self._node
+        if node is None or not self._is_direct or node.keeper.closing:
+            driver, attempt = await self._prepared()
+        else:
+            queue, tally = self._local_queue, self._tally
+            driver, attempt = self._driver(), Attempt(self._spec, local_queue=queue, tally=tally, node=node, is_direct=True)
+        try:
+            asked = driver.begin(attempt, wait)
+            if asked is not None:
+                self._users[attempt] = driver
+                try:
+                    await asked
+                except WireError:
+                    pass  # `_finish` finds the error in the future `asked`.
+            result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result.owner = id(self._this_task())
+            attempt.unclaimed = None  # This object refers to the lease now.
+            return True
+        except GeneratorExit:
+            self._drop(driver, attempt)
+            raise
+        except BaseException:
+            await self._undo(driver, attempt)
+            raise
+
+    async def release(self) -> None:
+        """Release the lock; any task may do it.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached. The lock is then free when the lease expires.
+        """
+        core = self._live()
+        if core is None:
+            raise self._not_held()
+        done = not self._spec.linger and await core.try_release()  # a lease that may linger is never uncontended
+        if not done:
+            await core.go_on_releasing(done is None)
+
+    async def locked(self) -> bool:
+        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock, return True if an
+        acquisition would have to wait. Asks the server; raises ServerError if the server cannot be reached."""
+        return await self._ask(self._is_locked)
+
+    async def __aenter__(self) -> L:
+        """Acquire the lock within this object's ``wait`` and return the lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
+        """
+        started = clock()
+        driver, attempt = await self._prepared()
+        try:
+            asked = driver.begin(attempt, self._wait)
+            if asked is not None:
+                self._users[attempt] = driver
+                try:
+                    await asked
+                except WireError:
+                    pass  # `_finish` finds the error in the future `asked`.
+            result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
+            lease: L = result.user_lease()
+            result.body_task = self._this_task()
+            self._entered.push(id(result.body_task), result)
+            attempt.unclaimed = None  # The with statement refers to the lease now.
+            return lease
+        except GeneratorExit:
+            self._drop(driver, attempt)
+            raise
+        except BaseException:
+            await self._undo(driver, attempt)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease that this ``async with`` acquired, and no other.
+
+        If the lease was lost and the body succeeded, or was cancelled because of the loss, LeaseLost is raised. If the body
+        raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued, and
+        the lock is free when the lease expires.
+        """
+        core = self._entered.innermost(self._owner())
+        self._entered.remove(core)
+        core.body_task = None
+        if not core.ends_with_loop():
+            await self._leave(core, core.end_of_body(error))
+
+    async def _leave(self, core: AioLeaseCore, error: BaseException | None) -> None:
+        try:
+            await core.release()
+        except HoldfastError as failed:
+            await self._release_failed(failed, core, error)
+
+    def _driver(self) -> AioRunner:
+        driver: AioRunner | None = self._home
+        loop = self._running_loop()  # None if no loop runs
+        if driver is None or driver.loop is not loop or not driver.process.here or loop not in driver.process.drivers:
+            self._may_move(driver, loop)
+            driver = self._home = self._new_driver()
+        return driver
+
+    def _may_move(self, driver: AioRunner | None, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Raise RuntimeError if the lock is held or awaited in another event loop than this one."""
+        if driver is not None and driver.process.here and driver.loop is not loop:
+            if self._live() is not None and driver.loop.is_closed():
+                raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
+            if self._live() is not None:
+                raise self._used_elsewhere()
+        if any(self._awaits(attempt, other) for attempt, other in list(self._users.items()) if other.loop is not loop):
+            raise self._used_elsewhere()
+
+    def _awaits(self, attempt: Attempt, driver: AioRunner) -> bool:
+        """Return True if a task may still wait for the lock through ``driver``, in this driver's event loop and process."""
+        if driver.process.here and not driver.loop.is_closed():
+            return True
+        self._users.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
+        return False
+
+    def _used_elsewhere(self) -> RuntimeError:
+        return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
+
+    def _new_driver(self) -> AioRunner:
+        from holdfast._runtime.drivers.aio_choice import aio_driver_for  # Imported late: programs of threads need no asyncio.
+
+        return aio_driver_for(current(), self._endpoint)
+
+    async def _prepared(self) -> tuple[AioRunner, Attempt]:
+        """Return the driver for the lock's server, and a new attempt. In a Cluster, the server is looked up first."""
+        if self._cluster is not None:
+            await self._find_server()
+        return (driver := self._driver()), self._new_attempt(driver)
+
+    async def _take(self, driver: AioRunner, attempt: Attempt, wait: float | None) -> AioLeaseCore | Busy:
+        driver, result = await self._operate(driver, attempt, wait)
+        if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
+            return result
+        return self._new_core(driver, attempt, result)
+
+    async def _run_try(self, driver: AioRunner, attempt: Attempt, wait: float | None) -> Grant | Busy:
+        self._users[attempt] = driver
+        try:
+            return await super()._run_try(driver, attempt, wait)
+        finally:
+            self._users.pop(attempt, None)
+
+    def _finish(self, driver: AioRunner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> AioLeaseCore | None:
+        """Return the lease if the request of `Runner.begin` has acquired the lock; None if the whole operation has to run."""
+        if asked is None or (grant := driver.finish(attempt, asked)) is None:
+            return None
+        self._users.pop(attempt, None)
+        return self._new_core(driver, attempt, grant)
+
+    def _drop(self, driver: AioRunner, attempt: Attempt) -> None:
+        """Abandon the attempt of a coroutine that is dropped with its closed event loop, where nothing can be awaited.
+
+        If an operation was running, its driver has cleaned up already.
+        """
+        self._tally.gave_up(attempt)
+        if self._users.pop(attempt, None) is not None and attempt in driver.running:
+            driver.leave(attempt)
+
+    def _new_core(self, driver: AioRunner, attempt: Attempt, result: Grant) -> AioLeaseCore:
+        process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
+        core: AioLeaseCore = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
+        self._keep(core)
+        if result.queued or attempt.waited or self._tally.waiting:
+            self._tally.waited(result)
+        return core
+
+    async def _undo(self, driver: AioRunner, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
+        self._users.pop(attempt, None)
+        driver.running.discard(attempt)
+        if attempt.unclaimed is not None:
+            attempt.unclaimed.discard()
+        await driver.clean_up(self._abandon(attempt))
+        attempt.unclaimed = None
