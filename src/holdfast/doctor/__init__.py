@@ -1,6 +1,6 @@
-"""The doctor: checks whether a server is fit for locks, and tells the remedy for each problem.
+"""The doctor checks whether a server is fit for locks, and tells the remedy for each problem.
 
-`examine` queries the server and judges the replies; ``holdfast doctor`` prints the findings. The doctor writes only to keys of
+`examine` queries the server and judges the replies. ``holdfast doctor`` prints the findings. The doctor writes only to keys of
 its own on the server, and removes them afterwards. If a hosted server forbids a command such as CONFIG, the finding is a note,
 not a problem.
 
@@ -36,7 +36,8 @@ __all__ = ["Finding", "Report", "examine"]
 class Report:
     """The findings of `examine`.
 
-    ``servers``: the findings about each server, by its address. ``together``: the findings from a comparison of the servers.
+    ``servers``: the findings about each server, by the server's address. ``together``: the findings from a comparison of the
+    servers. ``facts``: the facts from which the findings were derived, by the server's address.
     """
 
     servers: dict[str, list[Finding]]

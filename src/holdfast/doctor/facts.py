@@ -9,7 +9,11 @@ from typing import Literal
 Level = Literal["ok", "note", "warning", "problem"]
 
 LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
-"""Levels of findings, from good to bad. Warning: locks work, but less well or less safely. Problem: locks do not work."""
+"""Levels of findings, from good to bad.
+
+An ok finding needs no action. A note is worth knowing. With a warning, locks work, but less well or less safely. With a
+problem, locks do not work, or a held lock may be granted to another client.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,14 @@ class Terms:
 
 @dataclass
 class Keys:
-    """The number of keys of locks on a server, with examples."""
+    """The number of keys on a server that begin with the prefix of the locks, with examples of those that never expire."""
 
     seen: int = 0
     endless: int = 0
-    """How many of the keys of locks have no expiry."""
+    """Number of the counted keys that never expire."""
     examples: list[bytes] = field(default_factory=list)
     complete: bool = False
-    """True if all keys of the server were counted."""
+    """True if all such keys were counted; False if the time for counting ran out before."""
 
 
 @dataclass
@@ -60,14 +64,14 @@ class Connection:
     db: int = 0
     tls: bool = False
     verified: bool = True
-    """True unless TLS is used without verification of the server's certificate."""
+    """False if TLS is used, but the server's certificate or its host name is not verified."""
     password: bool = False
     timeout: float = 5.0
     """Seconds that the client waits for an answer (``socket_timeout``)."""
     cluster: bool = False
     """True if the server is part of a Cluster."""
     pool: int | None = None
-    """Size of the client's connection pool, if the client's own connections are used; otherwise None."""
+    """Maximum number of connections of the user's client, if requests go through that client; otherwise None."""
 
     @property
     def local(self) -> bool:
@@ -76,12 +80,16 @@ class Connection:
 
 @dataclass
 class Facts:
-    """The facts about one server, from its replies. A fact is None if the server was not asked, or refused to answer."""
+    """The facts about one server, from its replies. A fact is None or empty if the server was not asked, or refused to
+    answer."""
 
     address: str
     connection: Connection = field(default_factory=Connection)
     error: str = ""
-    """Reason why the server cannot be reached; then all other facts are missing. Empty if it answers."""
+    """Reason why the server could not be reached, or why a later request failed; empty if all requests were answered.
+
+    After such a failure, the facts from the requests that were not made are missing.
+    """
     round_trip: float | None = None
     """Seconds for the round trip of one command, the median of several."""
     ahead: float | None = None
@@ -91,7 +99,7 @@ class Facts:
     info: Mapping[str, str] | None = None
     config: Mapping[str, str] | None = None
     runs: tuple[str, ...] = ()
-    """The server's run ids, one from each connection; two different ones mean that the address leads to several servers."""
+    """The server's run ids, one from each connection. If two of them differ, the address leads to several servers."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Operations that the server refused during the trial of a lock, each with the error reply."""
     heard: bool | None = None
@@ -103,7 +111,7 @@ class Facts:
     keys: Keys | None = None
 
     def number(self, name: str) -> int:
-        """Return the number in a field of the server's INFO; 0 if the field is missing."""
+        """Return the number in a field of the server's INFO; 0 if there is no such field or number."""
         text = (self.info or {}).get(name, "")
         return int(text) if text.isdecimal() else 0
 

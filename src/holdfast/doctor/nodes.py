@@ -1,5 +1,7 @@
-"""The servers that hold locks together, as ``holdfast nodes`` shows them: which of them vote, and how many locks
-each has."""
+"""The servers that hold locks together, as ``holdfast nodes`` shows them.
+
+The output says of each server whether it votes, and how many locks it has.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Node:
     marker: tuple[str, float, float, str] | None = None
     """The server's marker, the record by which clients notice that the server has lost its data.
 
-    The fields are the server's run id, the start of its quarantine in Unix seconds by its own clock (0: it was declared new),
+    The fields are the server's run id, the start of its quarantine in Unix seconds by its own clock (0: the server was declared
+    new),
     the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
     """
     now: float = 0.0
@@ -110,7 +113,10 @@ def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
 
 
 def skews(nodes: Sequence[Node]) -> dict[str, float]:
-    """Return the seconds by which each server's clock is ahead of the median of the others."""
+    """Return by how many seconds each server's clock is ahead of the median of the other servers' clocks.
+
+    The keys are names of servers. A server is omitted if its clock is unknown, or if no other clock is known.
+    """
     known = {node.name: node.facts.ahead for node in nodes if node.facts.ahead is not None}
     found = {}
     for name, ahead in known.items():

@@ -1,5 +1,5 @@
-"""Collect the facts about one server, and try each operation that a lock needs. If the server refuses a command, the facts from
-its reply stay unknown."""
+"""Collect the facts about one server, and try each operation that a lock needs. If the server refuses a command, the facts that
+the command would give stay unknown."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ class Wire(Protocol):
 
 
 class _Client:
-    """A replacement for a connection, for a user's client whose connections holdfast cannot open: it sends each command by this
-    client."""
+    """A replacement for a connection, which sends each command through the user's client.
+
+    It is used if holdfast cannot open connections like those of the client.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         from holdfast._net.client_adapter import ClientCalls
@@ -52,7 +54,7 @@ class _Client:
 
 
 class Line:
-    """A connection that sends commands to a server; an error reply is returned, not raised."""
+    """A connection that sends commands to a server, and returns error replies instead of raising them."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -69,7 +71,7 @@ class Line:
 
 
 def collect_facts(place: Place, terms: Terms) -> Facts:
-    """Return all facts about a server. If the server cannot be reached, nothing is raised: `Facts.error` has the reason."""
+    """Return all facts about a server. If a request fails, raise nothing, and store the reason in `Facts.error`."""
     endpoint = place.endpoint
     facts = Facts(endpoint.address, _way(place))
     first: Blocking | None = None
@@ -166,10 +168,10 @@ def clock(line: Line, facts: Facts) -> None:
 
 
 def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
-    """Try a lock with two invented process ids: one acquires it, the other waits, and the lock is handed over.
+    """Try a lock with two invented process ids. The first acquires the lock, the second waits, and the lock is handed over.
 
-    The message that tells the holder that another process waits is tried, too. The lock has keys of its own, which are removed
-    at the end. Operations that the server refuses are recorded in ``facts``.
+    Also check whether the holder receives the message that another process waits. The lock has keys of its own, which are
+    removed at the end. Operations that the server refuses are recorded in ``facts``.
     """
     names = place.names(terms.prefix)
     keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
@@ -247,7 +249,8 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
 
 
 def _hears(inbox: Blocking) -> bool:
-    """Return True if the second connection receives the message that was published when the waiter joined the queue."""
+    """Return True if the connection receives, within a second, the message that was published when the waiter joined the
+    queue."""
     inbox.set_timeout(1.0)
     try:
         return any(isinstance(reply, list) and reply[0] in {b"message", b"smessage"} for reply in inbox.receive())
@@ -256,7 +259,7 @@ def _hears(inbox: Blocking) -> bool:
 
 
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
-    """Count the keys of locks, within LOOK seconds. Return None if the server refuses."""
+    """Count the keys that begin with ``prefix``, for at most LOOK seconds. Return None if the server refuses a command."""
     found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
     markers = {marker_key(start(prefix)), guard_key(start(prefix))}
     while time.monotonic() < end:

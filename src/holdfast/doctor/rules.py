@@ -9,10 +9,11 @@ from holdfast._core.lock.spec import answer_within
 from holdfast.doctor.facts import Facts, Finding, Level, Terms
 
 SKEW = 0.5
-"""If two clocks differ by more than this number of seconds, this is a finding."""
+"""Two clocks that differ by more seconds than this cause a note or a warning."""
 
 HINT = 2.0
-"""Seconds by which a `Redlock` fence, which is a time, may be ahead of a server's clock; as in `_lua/quorum/vote.lua`."""
+"""Maximum seconds by which a `Redlock` fence, which is a time, is ahead of a server's clock. `_lua/quorum/vote.lua` has the
+same limit."""
 
 
 def judge(facts: Facts, terms: Terms) -> list[Finding]:
@@ -23,7 +24,7 @@ def judge(facts: Facts, terms: Terms) -> list[Finding]:
 
 
 def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
-    """Return the findings about several servers together."""
+    """Return the findings from a comparison of servers that hold locks together. Return none if they do not."""
     reached = [facts for facts in servers if not facts.error]
     return [*_number(servers), *_twice(reached), *_clocks(reached), *_versions(reached)] if terms.redlock else []
 

@@ -22,7 +22,8 @@ class Names:
     """Names for the trial of a lock that two invented processes acquire.
 
     ``keys``: the keys of the lock; ``ours``, ``theirs``: the ids of the two processes; ``record``: the key of the record that a
-    process leaves on the server.
+    process leaves on the server; ``subscribe``: the command that subscribes to a process's channel; ``numsub``: the word after
+    PUBSUB that counts the subscribers.
     """
 
     keys: tuple[bytes, bytes, bytes]
@@ -79,7 +80,10 @@ def places(endpoint: Endpoint) -> list[Place]:
 
 
 def whole(found: list[Place]) -> list[Finding]:
-    """Return a finding that says whether a Cluster serves all slots, and thus all locks; an empty list for other servers."""
+    """Return a list with one finding, which says whether a Cluster serves all slots, and thus all locks.
+
+    Return an empty list for servers outside of a Cluster.
+    """
     cluster = found[0].cluster if found else None
     if cluster is None:
         return []
