@@ -1,10 +1,9 @@
-"""The timestamp lock, as many programs use it (SETNX, GET, GETSET), and the migration from it to
-`holdfast.Lock`.
+"""The timestamp lock, as many programs use it (SETNX, GET, GETSET), and the migration to `holdfast.Lock`.
 
 The locks of this module are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy-faults.md``
 shows how such locks break.
 
-_shared      the methods of both locks, and their flows
+_shared      the methods of both locks, and the flows (coroutines that serve the sync and the asyncio API)
 _timestamp   the timestamp lock
 _migrating   one lock composed of a new and an old one
 """

@@ -35,20 +35,20 @@ Old = TypeVar("Old")
 
 
 class Half(Protocol[L]):
-    """The methods of the new or the old lock that the algorithm calls."""
+    """The new or the old lock of a migrating lock, with the methods that the algorithm calls."""
 
     async def take(self, wait: float | None) -> L:
         """Acquire the lock within ``wait`` seconds (None: without limit). Raises LockTimeout."""
 
     async def give_back(self, lease: L) -> None:
-        """Release the lock. Raises LeaseLost if it was lost."""
+        """Release the lock. Raises LeaseLost if the lease was lost."""
 
     def holds(self, lease: L) -> bool:
-        """Return True while the lease is not lost."""
+        """Return True if the lease has not ended."""
 
 
 class Both(NamedTuple, Generic[New, Old]):
-    """The leases of one holder of a migrating lock: of the new lock and of the old one."""
+    """The two leases of one holder of a migrating lock. One is of the new lock, the other of the old lock."""
 
     new: New
     old: Old
@@ -57,8 +57,8 @@ class Both(NamedTuple, Generic[New, Old]):
 async def take(new: Half[New], old: Half[Old], wait: float | None, clock: Callable[[], float]) -> Both[New, Old]:
     """Acquire the new lock, then the old one, within ``wait`` seconds (None: without limit). Raises LockTimeout.
 
-    Clients of the migration lock wait for the new lock, in the order of their arrival. Only the holder of the new lock tries to
-    acquire the old one. ``clock``: function that returns the monotonic time in seconds.
+    Clients that use a migrating lock wait for the new lock, in the order of their arrival. Only the holder of the new lock
+    tries to acquire the old one. ``clock``: function that returns the monotonic time in seconds.
     """
     until = None if wait is None else clock() + wait
 
@@ -142,7 +142,7 @@ class BaseMigratingLease:
 
 
 class BaseMigrating(BaseLock[M], Generic[M, Client]):
-    """The options and the flows of a migrating lock: the part that the sync and the asyncio API share."""
+    """The options of a migrating lock, and its flows (coroutines that serve the sync and the asyncio API)."""
 
     _old_type: Callable[..., Any]
     _new_type: Callable[..., Any]
@@ -280,7 +280,7 @@ class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease])
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
-        key: key of the old lock, as its other users call it.
+        key: the key that the other users of the old lock use.
         name: name of the new lock; None: the same as the key.
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
@@ -296,7 +296,7 @@ class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease])
     _lease_type = MigratingLease
 
     def locked(self) -> bool:
-        """Return True while any client holds one of the two locks. Asks the server; raises ServerError."""
+        """Return True if any client holds one of the two locks. Asks the server; raises ServerError."""
         return bool(self._old.locked() or self._new.lock(0).locked())
 
 
@@ -328,7 +328,7 @@ class AioMigrating(BaseMigrating[AioMigratingLease, AsyncClient], AioBase[AioMig
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
             ``local://``).
-        key: key of the old lock, as its other users call it.
+        key: the key that the other users of the old lock use.
         name: name of the new lock; None: the same as the key.
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
@@ -344,5 +344,5 @@ class AioMigrating(BaseMigrating[AioMigratingLease, AsyncClient], AioBase[AioMig
     _lease_type = AioMigratingLease
 
     async def locked(self) -> bool:
-        """Return True while any client holds one of the two locks. Asks the server; raises ServerError."""
+        """Return True if any client holds one of the two locks. Asks the server; raises ServerError."""
         return bool(await self._old.locked() or await self._new.lock(0).locked())

@@ -1,4 +1,7 @@
-"""The methods, and their flows, that the locks of this package share. The locks are in `_timestamp` and `_migrating`."""
+"""The methods that the locks of this package share, and the flows (coroutines that serve the sync and the asyncio API).
+
+The locks are in `_timestamp` and `_migrating`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class LegacyCore:
         self.is_over = is_over
         """Function that returns True if the lease was released, or belongs to the process that forked this one."""
         self.release = release
-        """Flow of the lease's method `release`."""
+        """Function that returns the flow (coroutine) of the lease's method `release`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +41,7 @@ class Taken(Generic[L]):
     inside: bool = False
 
     def is_over(self) -> bool:
-        """Return True if the lease was released."""
+        """Return True if the lease was released, or belongs to the process that forked this one."""
         return bool(core_of(self.lease).is_over())
 
 
@@ -50,7 +53,7 @@ class Detachable(NamedTuple):
 
 
 class BaseLock(Steps, Generic[L]):
-    """The state and the flows of a timestamp or migrating lock: the part that the sync and the asyncio API share."""
+    """The state of a timestamp or migrating lock, and its flows (coroutines that serve the sync and the asyncio API)."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)
@@ -123,13 +126,17 @@ class BaseLock(Steps, Generic[L]):
         return Detachable(self._detach)
 
     def _detach(self, _core: object) -> None:
-        """Forget the ``with`` block that was entered last, because other code, the end of a transaction, releases its lease."""
+        """Forget the ``with`` block that was entered last, because the end of a transaction will release the
+        lease."""
         taken = self._current
         assert taken is not None
         self._entered.remove(taken)
 
     def _left(self, owner: int) -> L:
-        """Remove and return the lease of the ``with`` block that ends."""
+        """Forget the ``with`` block that ends, and return the lease to release.
+
+        This is the lease of the block, or a newer one if the body released the lock and acquired it again.
+        """
         taken = self._entered.innermost(owner)
         self._entered.remove(taken)
         again = self._current
@@ -158,10 +165,10 @@ class Base(InThreads, BaseLock[L]):
         return complete(self._enter_block())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Release the lease of this ``with``, and no other.
+        """Release the lease of this ``with``, or a newer one if the body released the lock and acquired it again.
 
-        LeaseLost is raised if the body succeeded, otherwise it becomes a note on the body's exception. An unreachable
-        server causes only a warning.
+        If the lease was lost, LeaseLost is raised after a body that succeeded. Otherwise the loss becomes a note on the body's
+        exception. An unreachable server causes only a warning.
         """
         complete(self._leave_block(error))
 
@@ -189,9 +196,9 @@ class AioBase(InTasks, BaseLock[L]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lease of this ``async with``, and no other.
+        """Release the lease of this ``async with``, or a newer one if the body released the lock and acquired it again.
 
-        LeaseLost is raised if the body succeeded, otherwise it becomes a note on the body's exception. An unreachable
-        server causes only a warning.
+        If the lease was lost, LeaseLost is raised after a body that succeeded. Otherwise the loss becomes a note on the body's
+        exception. An unreachable server causes only a warning.
         """
         await self._leave_block(error)

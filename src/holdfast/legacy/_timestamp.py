@@ -98,7 +98,7 @@ class BaseTimestampLease:
         return max(0.0, min(self._hold.until - local_clock(), self._hold.ends - wall()))
 
     def check(self) -> None:
-        """Raise LeaseLost if the time of the lease has passed, NotHeld if it was released. Sends no request."""
+        """Raise LeaseLost if the lease has expired or a renewal has failed, NotHeld if it was released. Sends no request."""
         if self._is_over():
             raise self._not_held()
         if not self.remaining():
@@ -145,7 +145,7 @@ _TAKEN = (
 
 
 class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
-    """The options and the flows of a timestamp lock: the part that the sync and the asyncio API share."""
+    """The options of a timestamp lock, and its flows (coroutines that serve the sync and the asyncio API)."""
 
     _caller_type: type[BaseCaller]
     _lease_type: Callable[[BaseCaller, Stamp, Hold], S]
@@ -220,7 +220,8 @@ def called(stamp: Stamp) -> str:
 
 
 class TimestampLease(BaseTimestampLease):
-    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence: the key has no room for one."""
+    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence, because the key has no room for
+    one."""
 
     def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
@@ -240,11 +241,11 @@ class TimestampLease(BaseTimestampLease):
 
 
 class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[TimestampLease]):
-    """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
+    """The lock whose key holds the time at which it expires. Programs in many languages use it (SETNX, GET, GETSET).
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
-    algorithm, as long as their clocks agree. It can replace a threading.Lock. The first one created in a process warns
-    of the dangers.
+    algorithm, as long as the clocks of all users agree. It can replace a threading.Lock. The first `TimestampLock`
+    of a process warns of the dangers.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
@@ -262,13 +263,15 @@ class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[Timestam
     _lease_type = TimestampLease
 
     def locked(self) -> bool:
-        """Return True if a client holds the lock: the time in the key has not passed. Asks the server; raises ServerError."""
+        """Return True if the time in the key has not passed, so that a client holds the lock. Asks the server; raises
+        ServerError."""
         return complete(self._locked())
 
 
 @of_asyncio
 class AioTimestampLease(BaseTimestampLease):
-    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence: the key has no room for one."""
+    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence, because the key has no room for
+    one."""
 
     async def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
@@ -289,11 +292,11 @@ class AioTimestampLease(BaseTimestampLease):
 
 @of_asyncio
 class AioTimestampLock(BaseTimestampLock[AioTimestampLease, AsyncClient], AioBase[AioTimestampLease]):
-    """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
+    """The lock whose key holds the time at which it expires. Programs in many languages use it (SETNX, GET, GETSET).
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
-    algorithm, as long as their clocks agree. It can replace an asyncio.Lock. The first one created in a process warns
-    of the dangers.
+    algorithm, as long as the clocks of all users agree. It can replace an asyncio.Lock. The first `TimestampLock`
+    of a process warns of the dangers.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
@@ -312,5 +315,6 @@ class AioTimestampLock(BaseTimestampLock[AioTimestampLease, AsyncClient], AioBas
     _lease_type = AioTimestampLease
 
     async def locked(self) -> bool:
-        """Return True if a client holds the lock: the time in the key has not passed. Asks the server; raises ServerError."""
+        """Return True if the time in the key has not passed, so that a client holds the lock. Asks the server; raises
+        ServerError."""
         return await self._locked()
