@@ -33,9 +33,10 @@ TEXT = 500
 
 class Launch(Protocol):
     def __call__(self, active_run: ActiveRun, run: Run, /) -> Callable[[], object]:
-        """Begin a run in its own thread or task, and return a function that ends the run, for example by cancelling the task.
+        """Begin a run in its own thread or task, and return a function that the engine calls to end the run.
 
-        The engine first sets `Run.cancelled`, and then calls that function.
+        The function cancels the task. For a run in a thread, it does nothing, because the engine has set `Run.cancelled`
+        before, and only the job's function can end the run.
         """
 
 
@@ -50,7 +51,8 @@ class Engine:
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
         self._halts: dict[ActiveRun, Callable[[], object]] = {}
-        """For each run, the function returned by `_launch` that stops it; an entry is removed when its function is called."""
+        """For each run, the function that `_launch` returned. An entry is removed when its function is called, or
+        when the run is over."""
 
     def do(self, todo: Todo) -> None:
         match todo:

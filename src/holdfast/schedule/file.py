@@ -91,7 +91,7 @@ class _Table:
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:
-        """Return a table inside this one; empty if it is missing."""
+        """Return a table inside this one; empty if it is missing. ``known``: the keys that it may have; None: any keys."""
         return _Table(self.path, ".".join(filter(None, (self.name, key))), self.get(key, dict, {}), known)
 
     def get(self, key: str, kind: type, default: Any) -> Any:

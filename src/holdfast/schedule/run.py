@@ -18,7 +18,10 @@ from holdfast.errors import HoldfastError
 
 
 class Cancelled(HoldfastError):
-    """Raised by a job function that ends early because `Run.cancelled` is set. The run is then recorded as cancelled."""
+    """Raised by a job function, or by `Run.check`, to end a run early because `Run.cancelled` is set.
+
+    The run is then recorded as cancelled.
+    """
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message, **facts)

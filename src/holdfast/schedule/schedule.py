@@ -72,7 +72,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Record:
-    """An entry in a job's history, such as the outcome of a run. Times in Unix seconds by the server's clock."""
+    """An entry in a job's history, such as the outcome of a run. Times are in Unix seconds, by the server's clock."""
 
     status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
     scheduled: float
@@ -154,7 +154,7 @@ class Overview:
 
 
 class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
-    """The jobs, the methods that declare jobs, and the flows of a `Schedule`: the part that both APIs share."""
+    """The jobs of a `Schedule`, the methods that declare jobs, and the flows (coroutines for the sync and the asyncio API)."""
 
     _foreign = SCHEDULE_METHODS
 
@@ -203,7 +203,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
     def cron(
         self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: Seconds = 0.0, **options: Any
     ) -> Callable[[F], F]:
-        """Decorator: run the function at the times of a cron expression, by the clock of time zone ``tz``.
+        """Return a decorator that makes a function a job, which runs at the times of a cron expression in time zone ``tz``.
 
         ``name``: the job's name, by default the function's. ``jitter``: maximum delay of a tick in seconds; all processes
         compute the same delay. ``options``: those of `Options`. Raises ConfigError if an option is invalid.
@@ -219,7 +219,10 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
 
     @shows_usage('@schedule.every("5m")')
     def every(self, seconds: Seconds, *, name: str | None = None, jitter: Seconds = 0.0, **options: Any) -> Callable[[F], F]:
-        """Decorator: run the function at each multiple of ``seconds`` since 1970, by the server's clock. See `cron`."""
+        """Return a decorator that makes a function a job, which runs at each multiple of ``seconds`` since 1970.
+
+        The server's clock counts. The other parameters are those of `cron`.
+        """
         refuse_bare(seconds, '@schedule.every("5m")', "seconds")
 
         def declare(function: F) -> F:
@@ -230,7 +233,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
         return declare
 
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
-        """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started.
+        """Declare a job without a decorator, from any callable and any `Timetable`. Call this before the schedule is started.
 
         Raises ConfigError if an option is invalid, if a job of this name was declared before, or if the method ``after(t)`` of
         the timetable returns a time that is not later than ``t``.
@@ -426,10 +429,10 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, finish_within: Seconds = 10.0) -> None:
-        """Serve the jobs until `stop` or, in the main thread, SIGTERM, SIGINT or SIGHUP. Then stop as `stop` does with
-        ``finish_within``.
+        """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
-        A second SIGTERM or SIGINT cancels the runs at once.
+        Such a signal stops the schedule as `stop` with ``finish_within`` does. A second SIGTERM or SIGINT cancels the runs at
+        once.
         """
         left = seconds(finish_within, "finish_within", 0.0)
         self.start()
@@ -449,15 +452,17 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Register the jobs, and serve them in the background until `stop`. Raises ServerError if the server is
-        unreachable."""
+        """Register the jobs, and serve them in the background until `stop` is called.
+
+        Raises ServerError if the server is unreachable, and ConfigError if ``strict`` forbids the start.
+        """
         complete(self._start())
 
     def stop(self, finish_within: Seconds = 10.0) -> None:
         """Start no more runs, and wait until the runs that this process has begun have ended.
 
-        Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this waits five more seconds for them.
-        A run that goes on nevertheless keeps its lease until it ends.
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this method waits up to five more
+        seconds for them. A run that goes on nevertheless keeps its lease until it ends.
         """
         complete(self._stop(finish_within))
 
@@ -487,12 +492,12 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         complete(self._order(job, "pause"))
 
     def resume(self, job: str) -> None:
-        """Resume a paused job: it runs again from its next tick (scheduled time) on."""
+        """Resume a paused job, so that it runs again from its next tick (scheduled time) on."""
         complete(self._order(job, "resume"))
 
     def run_now(self, job: str) -> None:
         """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
-        that run has ended."""
+        that run has ended, or at once if the job was declared with ``overlap="allow"``."""
         complete(self._order(job, "run"))
 
     def cancel(self, job: str) -> None:
@@ -532,10 +537,10 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     _service_type = AioService
 
     async def run(self, finish_within: Seconds = 10.0) -> None:
-        """Serve the jobs until `stop` or, in the main thread, SIGTERM, SIGINT or SIGHUP. Then stop as `stop` does with
-        ``finish_within``.
+        """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
-        A second SIGTERM or SIGINT cancels the runs at once.
+        Such a signal stops the schedule as `stop` with ``finish_within`` does. A second SIGTERM or SIGINT cancels the runs at
+        once.
         """
         import asyncio  # Imported late: programs of threads need no asyncio.
 
@@ -558,15 +563,17 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
                 loop.remove_signal_handler(number)
 
     async def start(self) -> None:
-        """Register the jobs, and serve them in the background until `stop`. Raises ServerError if the server is
-        unreachable."""
+        """Register the jobs, and serve them in the background until `stop` is called.
+
+        Raises ServerError if the server is unreachable, and ConfigError if ``strict`` forbids the start.
+        """
         await self._start()
 
     async def stop(self, finish_within: Seconds = 10.0) -> None:
         """Start no more runs, and wait until the runs that this process has begun have ended.
 
-        Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this waits five more seconds for them.
-        A run that goes on nevertheless keeps its lease until it ends.
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this method waits up to five more
+        seconds for them. A run that goes on nevertheless keeps its lease until it ends.
         """
         await self._stop(finish_within)
 
@@ -598,12 +605,12 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         await self._order(job, "pause")
 
     async def resume(self, job: str) -> None:
-        """Resume a paused job: it runs again from its next tick (scheduled time) on."""
+        """Resume a paused job, so that it runs again from its next tick (scheduled time) on."""
         await self._order(job, "resume")
 
     async def run_now(self, job: str) -> None:
         """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
-        that run has ended."""
+        that run has ended, or at once if the job was declared with ``overlap="allow"``."""
         await self._order(job, "run")
 
     async def cancel(self, job: str) -> None:

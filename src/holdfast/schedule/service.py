@@ -49,7 +49,10 @@ class BaseService(Steps):
         return self.process is current()
 
     async def begin(self) -> None:
-        """Subscribe, register the jobs, and start to serve them in the background. Raises ServerError."""
+        """Subscribe to notifications about the schedule, register the jobs, and start to serve them in the background.
+
+        Raises ServerError, and ConfigError if ``strict`` forbids the start.
+        """
         await self._drive(loop.begin(self._state))
         self._go()
 

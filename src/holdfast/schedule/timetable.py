@@ -138,9 +138,9 @@ class Cron(Timetable):
     """A cron expression of five fields, or of six fields with seconds first, or ``@daily`` etc., in a time zone.
 
     When the zone's clock is changed, ticks (scheduled times) follow the rules of Debian's cron. A job with fixed hours and
-    minutes runs once: if the clock skips its time, the job runs right after the change; if the clock shows its time twice, the
-    job runs only at the first of the two. A job whose hour or minute field begins with ``*`` does not run during a skipped
-    hour, and runs in both passes of a repeated hour.
+    minutes runs once for each scheduled time. If the clock skips that time, the job runs right after the change. If the clock
+    shows that time twice, the job runs only at the first of the two. A job whose hour or minute field begins with ``*`` does
+    not run during a skipped hour, and runs in both passes of a repeated hour.
     """
 
     expression: str
