@@ -8,9 +8,9 @@ HoldfastError
 ├── LeaseLost                         the lease has ended although it was not released: another client may hold the lock now
 ├── NotHeld (also RuntimeError)       release or renewal of a lock that this process does not hold
 │   └── ReleasedTooOften              (also ValueError) release of more permits of a semaphore than this object holds
-├── HolderChanged                     the lock was not revoked, because another client than the expected one holds it
+├── HolderChanged                     the lock was not broken, because another client than the expected one holds it
 ├── NoCandidate (also LookupError)    no candidate of that name is campaigning; the leader continues to lead
-├── TicketRefused                     a ticket that is no longer valid: used, expired, or its lock was revoked
+├── TicketRefused                     a ticket that is no longer valid: used, expired, or its lock was broken
 ├── QuorumError                       too few servers agreed; ``nodes`` has the answer of each server
 ├── TransactionConflict               a watched key was changed, or the connection lost, before EXEC: no command was executed
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
@@ -100,7 +100,7 @@ class Deadlock(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """The lease ended or was revoked while its holder still used the lock. ``reason`` says how the loss was noticed."""
+    """The lease ended, or the lock was broken, while the holder used the lock. ``reason`` says how the loss was noticed."""
 
     name: str
     key: str
@@ -116,8 +116,8 @@ class NotHeld(HoldfastError, RuntimeError):
 
 
 class HolderChanged(HoldfastError):
-    """A lock was not revoked from the holder that was named, because another client holds the lock now. That client keeps
-    it."""
+    """A lock was not broken, because another client than the named holder has the lock now. That client keeps
+    the lock."""
 
     name: str
     key: str
@@ -145,7 +145,7 @@ class TicketRefused(HoldfastError):
     name: str
     key: str
     reason: str
-    """Reason why the ticket is refused: ``used`` (redeemed before); ``expired``; ``gone`` (the lock was revoked before the
+    """Reason why the ticket is refused: ``used`` (redeemed before); ``expired``; ``gone`` (the lock was broken before the
     ticket expired); ``late`` (the server's answer came too late)."""
 
 
@@ -171,12 +171,15 @@ class TransactionConflict(HoldfastError):
 
 
 class CommandFailed(HoldfastError):
-    """EXEC carried out a transaction, and some of its commands failed. The others took effect: there is no rollback."""
+    """EXEC carried out a transaction, and some of its commands failed.
+
+    The other commands took effect, because EXEC has no rollback.
+    """
 
     keys: tuple[str, ...]
     """Keys that the transaction watched."""
     results: list[Any]
-    """The replies to EXEC, command by command; for a failed command, its error."""
+    """The replies to the commands, in order. The reply to a failed command is its error."""
     failed: dict[int, str]
     """Reason of each failed command, by the index of the command in the transaction, from 0."""
 
@@ -192,7 +195,7 @@ class ServerError(HoldfastError):
     _transient: bool = False
     """True if the server refused the command only for now, for example because it was still starting."""
     _silent: bool = False
-    """True if no reply came in time: the server may be busy, or unreachable."""
+    """True if no reply came in time, so that the server may be either busy or unreachable."""
 
 
 class ConfigError(HoldfastError, ValueError):

@@ -1,7 +1,7 @@
 """Fence checks: a protected resource refuses a late write of a holder whose lock has passed to another client.
 
-For keys of Redis or Valkey, use `fenced_set` and `accept`, and with asyncio `aio_fenced_set` and `aio_accept`; for an SQL
-table, the predicate `SQL`. Source: M. Kleppmann, "How to do distributed locking" (2016).
+For keys of Redis or Valkey, use `fenced_set` and `accept`, or, with asyncio, `aio_fenced_set` and `aio_accept`. For an SQL
+table, use the predicate `SQL`. Source: M. Kleppmann, "How to do distributed locking" (2016).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ refuse the write.
 """
 
 KEEP_FENCE = 7 * 86400.0
-"""Seconds for which the server keeps the highest fence of a key after the last write."""
+"""Default of ``keep``, the number of seconds for which the server keeps the highest fence of a key after its last use."""
 
 
 def _read(raw: object) -> bool | Conflict:
@@ -88,8 +88,8 @@ def fenced_set(
 def accept(client: SyncClient | Connected, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Record that the holder with this fence is about to use the resource ``key``, and return True.
 
-    Return False if a higher fence was recorded before: the holder must not use the resource. ``keep``: seconds for which the
-    server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
+    Return False if a higher fence was recorded before, because the holder must not use the resource then. ``keep``: seconds
+    for which the server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
     """
     return complete(_run(Caller(client), _call(key, fence, keep)))
 
