@@ -31,7 +31,8 @@ FEATURES = (
     "break",
     "events",
 )
-"""Features of `_api.access` that have an on/off option: all except ``lock`` (always granted) and ``legacy`` (--timestamp)."""
+"""Features of `_api.access` with an option of the same name. ``lock`` has none, because it is always granted. The option of
+``legacy`` is --timestamp."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
