@@ -200,7 +200,7 @@ def _of_connection(connection: Connection) -> Holding:
 
 
 def _checked_in(_connection: object, record: Any) -> None:
-    """Release the leases of a connection that has returned to its pool: its transaction was committed or rolled back."""
+    """Release the leases of a connection that has returned to its pool, because its transaction is over by then."""
     holding = record.record_info.pop(KEY, None)
     if holding is not None:
         holding.end()

@@ -220,7 +220,7 @@ class Serving:
 
     @contextmanager
     def _data(self) -> Iterator[Keyspace]:
-        """Yield the data of the server, after its time was set to the server's time."""
+        """Set the clock of the server's data to the server's time, and yield the data for one use at a time."""
         with _one_at_a_time:
             self._keyspace.now = int((self._start + clock()) * 1e6)
             yield self._keyspace
