@@ -1,4 +1,4 @@
-"""Errors of calls whose arguments do not fit a function: Python's own text, and how to write the call."""
+"""Extend the TypeError that Python raises for arguments that do not fit a function by an example of a right call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a method: if its arguments do not fit, the TypeError ends with ``usage``, an example of a right call.
+    """Return a decorator of methods. If the arguments of a call do not fit, the TypeError ends with ``usage``.
 
-    The error names the method by the public class, without ``Base``.
+    ``usage``: an example of a right call. The error names the method by the public class, without ``Base``.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -35,8 +35,8 @@ def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
     """Add the right call, ``usage``, to a TypeError that Python raised because the arguments did not fit.
 
-    Call this in the ``except`` clause of the code that made the call. Other errors stay as they are: those of the function's
-    own code have a traceback that leads on into the function.
+    Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. An error of
+    the function's own code is recognized by its traceback, which leads on into the function.
     """
     trace = error.__traceback__
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
@@ -46,8 +46,8 @@ def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
 def usage_of(function: Callable[..., object], name: str, without: int = 0) -> str:
     """Return a call of a function or class such as ``Lock(client, name, ttl=...)``.
 
-    It has the parameters without a default, except the first ``without``, and the most important option: the one that must be
-    passed, or ``ttl``, or the first.
+    The call has the positional parameters without a default, except the first ``without``, and one option. This is an option
+    that must be passed; otherwise ``ttl``; otherwise the first option.
     """
     import inspect  # imported here, because only errors need it
 
@@ -60,7 +60,7 @@ def usage_of(function: Callable[..., object], name: str, without: int = 0) -> st
 
 
 def replace_usage(error: TypeError, usage: str, other: str) -> None:
-    """Show another right call in an error to which `explain` has added ``usage``."""
+    """In an error to which `explain` has added the right call ``usage``, replace this call by ``other``."""
     text = str(error)
     if text.endswith(f"; write {usage}"):
         error.args = (f"{text.removesuffix(usage)}{other}",)

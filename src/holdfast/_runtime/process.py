@@ -85,7 +85,7 @@ class Process:
     def _many_tokens(self) -> str:
         """Create many tokens with one system call, because that call is the most expensive step.
 
-        Store them, and return the first.
+        Return the first, and store the others.
         """
         random = self.system.urandom(16 * 64).hex()
         tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
@@ -104,8 +104,8 @@ class Process:
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the record of this process as text, which other processes read from the server: host, pid, the waits of
-        threads and tasks that hold other locks (``waits``), and the labels of its locks by key."""
+        """Return the record of this process as text, which other processes read from the server: its facts, the waits of
+        threads and tasks that hold other locks (``waits``), and the labels of its locks by key (``labels``)."""
         # Imported here, because most commands are over before the first record is written.
         from holdfast._core import control_records
 
@@ -172,8 +172,10 @@ class Process:
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
     def send_until_answered(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
-        """Have the keeper (background thread) send a request until it is answered. Do nothing if the keeper was closed
-        meanwhile."""
+        """Have the keeper (background thread) send the request in ``give`` until it is answered.
+
+        Do nothing if the keeper was closed meanwhile.
+        """
         keeper = self._keeper
         if keeper is not None:
             keeper.send_until_answered(endpoints[give.server], give.call, give.until)
@@ -286,9 +288,9 @@ atexit.register(close)
 
 
 def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None:
-    """Return ``host:pid (label)`` from the record of a process; if the record is None or unreadable, return the process id.
+    """Return ``host:pid (label)`` from the record of a process, or ``process ID`` if the record is None or unreadable.
 
-    ``key``: the lock whose label is shown.
+    Return None if ``process``, the id of the process, is empty. ``key``: key of the lock whose label is shown.
     """
     if not process:
         return None

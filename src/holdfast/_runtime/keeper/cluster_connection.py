@@ -16,7 +16,7 @@ from holdfast._net.system import SYSTEM, System
 
 
 class Drawing(Protocol):
-    """The method of the process registry that this module calls: it returns new tokens (ids of leases)."""
+    """The part of the process registry that this module uses. It makes new tokens (ids of leases)."""
 
     id: str
 
@@ -61,8 +61,8 @@ class ShardLine:
         self._cluster = shard.cluster
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each step packs its own
-        """Send a call to the server that owns its slot. The keeper thread calls ``then`` exactly once, with the typed reply or
-        a WireError."""
+        """Send a call to the server that owns the call's slot. The keeper thread calls ``then`` exactly once, with the typed
+        reply or a WireError."""
         self._go_on(self._cluster.redirects(call), None, then)
 
     def _go_on(self, redirects: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
@@ -93,7 +93,7 @@ class ShardLine:
         return float("inf")
 
     def fail(self, why: str) -> None:
-        """Do nothing: the connections to the servers serve other shards, too, and must stay open."""
+        """Do nothing, because the connections to the servers serve other shards, too, and must stay open."""
 
     def close(self) -> None:
         """Do nothing, because the keeper closes the connections to the servers."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 log = logger("holdfast.keeper")
 
 MOST = 100
-"""Number of lock names that a process looks at. Without a limit, a program that uses a new name for each request would send
-twice as many requests."""
+"""Maximum number of lock names for which a process looks for a lock of another library. Without a limit, a program that uses a
+new name for each request would send twice as many requests."""
 
 AFTER_S = 0.1
 """Seconds from the first use of a name until the keeper looks for a lock of another library. Names that are new by then are
@@ -44,14 +44,17 @@ class ForeignLocks:
         self._seen: set[bytes] = set()
         self._due: list[tuple[Endpoint, Spec, bytes]] = []
         self._ended = False
-        """True after a warning, or after the server has refused to show a key, as it would refuse, and log, the next one, too.
+        """True after a warning, or after the server has refused to show a key.
+
+        The server would also refuse to show the next key, and would log each refusal.
         """
 
     def note(self, endpoint: Endpoint, spec: Spec) -> None:
-        """Look soon whether another library has a lock of this name. Do nothing if the name was looked at before.
+        """Look soon whether another library has a lock of this name.
 
-        Do nothing for a user with a name, because `holdfast acl` gives it no right to read the key, and each refusal is a line
-        in ACL LOG. Do nothing if requests go through the client of the program, which has other work.
+        Do nothing if the name was looked up before, if `MOST` names were looked up, or if the search has ended. Do nothing for
+        a user of the server other than ``default``, because `holdfast acl` gives such a user no right to read the key, and the
+        server logs each refusal in ACL LOG. Do nothing if requests go through the client of the program, which has other work.
         """
         named = endpoint.username not in {None, "default"}
         if self._ended or named or endpoint.client is not None or len(self._seen) >= MOST:

@@ -55,7 +55,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
                     os.write(self.alarm, b"x")
 
     def gone(self) -> bool:
-        """Return False: a waiting thread cannot vanish, unlike a task whose event loop was closed."""
+        """Return False, because a waiting thread cannot vanish, unlike a task whose event loop was closed."""
         return False
 
     def take(self, until: float | None) -> Outcome | None:
@@ -94,8 +94,10 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
 
 
 def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
-    """Poll the socket and the slot. Return True if the socket is readable, False if the slot has an outcome or monotonic time
-    ``until`` has passed."""
+    """Poll the socket and the slot. Return True if the socket is readable and the slot is empty.
+
+    Return False if the slot has an outcome, or when monotonic time ``until`` (None: without limit) or `LONGEST` has passed.
+    """
     here, alarm = os.pipe()
     try:
         poll = select.poll()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 LONG_S = 1.0
 """Seconds after the grant of a lease until the keeper (background thread) opens its connections to the server.
 
-If the keeper opened them only for the first renewal, the server might refuse them then, because its password has changed or it
-accepts no more clients. The lease would be lost.
+If the keeper opened them only for the first renewal, the server might refuse them then, because the password has changed or the
+server accepts no more clients. The lease would be lost.
 """
 
 PAUSE_S = 0.05

@@ -43,10 +43,10 @@ log = logger("holdfast.keeper")
 
 
 class Keeper:
-    """The keeper: a thread that renews leases and receives notifications, its selector, and the state for each server (its
-    nodes).
+    """The keeper thread, with its selector and its state for each server (the nodes).
 
-    Other threads may call only the methods in the first part of this class.
+    The thread renews leases and receives notifications. Other threads may call the methods that this class defines before
+    `_node`, and also `wake_by`, `report` and `safely`, but no others.
     """
 
     clock: Callable[[], float]
@@ -88,7 +88,7 @@ class Keeper:
         self.loops = Loops(self)
         self.foreign_locks = ForeignLocks(self)
         self.closing = False
-        """True once `stop` was called, or the process was forked: this keeper may renew no further lease."""
+        """True once `stop` was called, and in a forked child. Then no new lease may be given to this keeper."""
         self._stopping = False
         self.ended = False
         self._poke_out, self._poke_in = system.socketpair()
@@ -201,9 +201,9 @@ class Keeper:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
-        """Lend a waiter the socket on which a server's notifications arrive: the waiter then watches it.
+        """Lend a waiter the socket on which a server's notifications arrive, so that the waiter can watch the socket.
 
-        Return None if other waiters need the socket too, or if it cannot be lent.
+        Return None if other waiters need the socket, too, or if the socket cannot be lent.
         """
         with self.mutex:
             node = self._node(endpoint)
@@ -214,8 +214,8 @@ class Keeper:
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
         """Take back the socket that the keeper has lent to a waiter, because the waiter no longer watches it.
 
-        ``soon``: True: wake the keeper, so that it watches the socket at once. False: the waiter has its lock; the keeper's
-        next regular wake-up, within a second, is early enough.
+        If ``soon`` is True, wake the keeper, so that it watches the socket at once. If ``soon`` is False, the waiter has its
+        outcome, and the keeper's next regular wake-up, within a second, is early enough.
         """
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
@@ -225,8 +225,8 @@ class Keeper:
                     inbox.reclaim()
 
     def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
-        """Handle a hand-over that a waiter has seen in the socket lent to it: put the outcome into its slot. The keeper will
-        also read that message, and ignore it."""
+        """Put the outcome of a hand-over, which a waiter has seen in the socket lent to it, into the waiter's slot. The keeper
+        will also read that message, and ignore it."""
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
@@ -385,7 +385,7 @@ class Keeper:
             pass  # the pipe is full, so the thread will wake; or the pipe is closed, so the thread has ended
 
     def report(self, held_lease: HeldLease) -> None:
-        """Notify the owner of a lease that the lease is lost. The caller does not hold the mutex."""
+        """Notify the owner that a lease is lost, unless only one server's vote is lost. The caller does not hold the mutex."""
         whole = held_lease.lost_with_it()
         if whole is None:
             log.debug("a vote for %r lost: %s", held_lease.spec.name, held_lease.lost)

@@ -40,7 +40,9 @@ def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -
 
 
 def warn_of_own(waits: Sequence[Wait], warned: set[Wait]) -> None:
-    """Log a warning for each wait for a lock that the waiting thread or task holds itself, unless it is among ``warned``.
+    """Log a warning for each wait for a lock that the waiting thread or task holds itself.
+
+    Do so only once for each wait, which ``warned`` then contains.
 
     Such a wait is no error, because another thread or task may release the lock, as with a threading.Lock.
     """
