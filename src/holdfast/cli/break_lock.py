@@ -1,4 +1,7 @@
-"""``holdfast break``: revoke a lock from its holder, after a confirmation; do nothing if the holder has changed meanwhile."""
+"""``holdfast break``: break a lock, so that its holder loses the lease.
+
+The user is asked for a confirmation. Nothing is done if the holder has changed meanwhile.
+"""
 
 from __future__ import annotations
 

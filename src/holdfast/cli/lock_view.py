@@ -19,7 +19,8 @@ COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 def add_options(parser: argparse.ArgumentParser, *, key: bool = True, verbose: str = "") -> None:
     """Declare the options about the servers, which `inspector` reads, and those about the output.
 
-    ``key``: True: also --key, for a subcommand about one lock. ``verbose``: help text of --verbose; empty: there is none.
+    If ``key`` is True, also declare --key, for a subcommand about one lock. If ``verbose`` is not empty, also declare
+    --verbose, with this help text.
     """
     servers.add_options(parser)
     parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")

@@ -44,7 +44,10 @@ TAKES_COMMAND = True
 
 DESCRIPTORS = 9
 DESCRIPTORS_OF_SERVER = 3
-"""Numbers of file descriptors that ``holdfast run`` needs at the same time: for itself, and for each server."""
+"""Numbers of file descriptors that ``holdfast run`` needs at the same time.
+
+`DESCRIPTORS` is the number for itself, and `DESCRIPTORS_OF_SERVER` the number for each server.
+"""
 _EPILOG = "A TIME is in seconds, or 500ms, 5m, 2h, 1d. The -- may be omitted if COMMAND\ncontains none."
 
 

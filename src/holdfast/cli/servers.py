@@ -26,7 +26,10 @@ LINKS = 40
 
 
 def add_options(parser: argparse.ArgumentParser, *, several: bool = True) -> None:
-    """Declare the options that `settled` reads: --url, --url-file and --local; with several=False, those that `one` reads."""
+    """Declare --url, --url-file and --local, which `settled` and `one` read.
+
+    With ``several=False``, the help says that the subcommand works on one server.
+    """
     majority = "repeat it for a lock on a majority\nof several servers" if several else "this subcommand works on one\nserver"
     group = add_urls(
         parser,
@@ -39,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser, *, several: bool = True) -> Non
 
 
 def add_urls(parser: argparse.ArgumentParser, what: str) -> argparse._MutuallyExclusiveGroup:
-    """Declare the options that `given` reads: --url, with the help text ``what``, and --url-file. Return their group."""
+    """Declare --url, with the help text ``what``, and --url-file, which `given` reads. Return the group of these options."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--url", action="append", default=[], help=what)
     group.add_argument("--url-file", metavar="PATH", help="file with the URL of one server in each line")
@@ -47,8 +50,10 @@ def add_urls(parser: argparse.ArgumentParser, what: str) -> argparse._MutuallyEx
 
 
 def add_loudness(parser: argparse.ArgumentParser, verbose: str = "", quiet: str = "print answers and errors only") -> None:
-    """Declare the option -q, and also -v if there is a help text for it. Without -q, a subcommand prints the server that it
-    has chosen, and warnings about passwords."""
+    """Declare -q, with the help text ``quiet``. If ``verbose`` is not empty, also declare -v, with this help text.
+
+    Without -q, a subcommand also prints warnings about passwords, and that it uses this machine's own server by default.
+    """
     group = parser.add_mutually_exclusive_group()
     group.add_argument("-q", "--quiet", action="store_true", help=quiet)
     if verbose:
@@ -59,8 +64,8 @@ def settled(args: argparse.Namespace) -> list[str]:
     """Return the URLs from the options or the environment. If there are none and stderr is a terminal, return the URL of this
     machine's own server.
 
-    Without a terminal, a missing URL is a usage error: otherwise the cron jobs of a host whose setting was lost would use a
-    server that no other host uses.
+    Without a terminal, a missing URL is a usage error, because the cron jobs of a host whose setting was lost would otherwise
+    use a server that no other host uses.
     """
     found = urls(args)
     if found:

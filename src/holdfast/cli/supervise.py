@@ -1,8 +1,9 @@
 """Supervise the command of ``holdfast run`` between acquire and release: its signals, its terminal and its lease.
 
 The command is started by the guardian (`holdfast._local.guardian.parent`), a process of its own. After each renewal, this
-process sends the guardian the new end of the lease; the guardian kills the command before that time. If the lease is lost, this
-process has the guardian end the command at once. If the guardian itself is killed or does not answer, this process kills the
+process sends the guardian the new end of the lease, and the guardian kills the command before that time. If the lease is lost,
+this process has the guardian end the command at once. With ``--on-lost warn``, neither of these happens, and the command goes
+on. If the guardian itself is killed or does not answer, this process kills the
 command and all its descendants.
 """
 
@@ -72,7 +73,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Receiver of the signals to forward to the command. While ``raising`` is True, a signal raises `Interrupted` and is not
+    """Receiver of the signals to forward to the command. While ``raising`` is True, a signal raises `Interrupted`, and is not
     forwarded."""
 
     wake: int
@@ -94,7 +95,7 @@ class Signals:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
     def start_raising(self) -> None:
-        """From now on, let a signal raise `Interrupted`. If a signal has arrived already, raise `Interrupted` at once."""
+        """Let the next signal raise `Interrupted`. If a signal has arrived already, raise `Interrupted` at once."""
         self.raising = True
         if self._early:
             self.raising = False
@@ -373,7 +374,10 @@ class Supervisor:
             self.error(why)
 
     def _look_at_lease(self) -> None:
-        """If the lease was renewed, send the guardian process its new end. If the lease is lost, do what ``--on-lost`` says."""
+        """If the lease was renewed, send the guardian process the new end of the lease, unless ``--on-lost`` is ``warn``.
+
+        If the lease is lost, do what ``--on-lost`` says.
+        """
         if self.result.lost:
             return
         now = program.clock()  # read before remaining(), so that a delay in between makes the deadline early, not late

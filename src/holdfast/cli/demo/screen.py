@@ -18,7 +18,7 @@ class Check(NamedTuple):
 
 
 class Screen:
-    """The output of a demo: writes each line to stdout at once, or drops it if ``silent``."""
+    """The output of a demo. It writes each line to stdout at once, or drops the line if ``silent``."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent

@@ -27,8 +27,8 @@ PATIENCE = 15.0
 
 
 class Actor:
-    """A process that runs one role (function) of a module such as `actors`: reads orders as lines, and answers in JSON
-    lines."""
+    """A process that runs one role (function) of a module such as `actors`. It reads orders as lines, and answers in lines of
+    JSON."""
 
     pid: int
 
@@ -44,7 +44,7 @@ class Actor:
         self.pid = self._process.pid
 
     def tell(self, *words: str) -> None:
-        """Send the process an order: one line of words."""
+        """Send the process an order, which is one line of words."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the process has ended; the method `hear` reports this
             self._process.stdin.write((" ".join(words) + "\n").encode())
@@ -69,7 +69,7 @@ class Actor:
         return answer
 
     def signal(self, number: signal.Signals) -> float:
-        """Send the process a signal, and return the monotonic time of that, in seconds."""
+        """Send the process a signal, and return the monotonic time, in seconds, just before that."""
         at = time.monotonic()
         self._process.send_signal(number)
         if number == signal.SIGKILL:
