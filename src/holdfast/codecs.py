@@ -25,8 +25,10 @@ ERROR = "error"
 
 
 class Undecodable(Exception):
-    """Raised if a codec cannot read stored bytes. Internal: for such bytes, `once` raises HoldfastError, and a cache loads the
-    value again."""
+    """Raised if a codec cannot read stored bytes.
+
+    Users do not see this error, because for such bytes `once` raises HoldfastError, and a cache loads the value again.
+    """
 
 
 @runtime_checkable
@@ -55,10 +57,10 @@ class Codec:
         return f"<codec {self.name}>"
 
     def encode(self, value: Any, what: str) -> bytes:
-        """Return the bytes to store for a value. Raises ConfigError if the codec cannot store it, or would not restore it
-        unchanged.
+        """Return the bytes to store for a value.
 
-        ``what``: the error message begins with this text.
+        Raises ConfigError if the codec cannot store the value, or if JSON or msgpack would not restore it unchanged. ``what``:
+        the error message begins with this text.
         """
         try:
             return self._dumps(value)
@@ -107,7 +109,7 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 def _from_json(data: bytes) -> Any:
-    """Parse JSON bytes, faster than json.loads. They must be UTF-8, with no blanks around the value."""
+    """Parse JSON faster than json.loads. The bytes must be UTF-8, with no blanks around the value."""
     text = data.decode()
     value, end = _scan(text, 0)
     if end != len(text):

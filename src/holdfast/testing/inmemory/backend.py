@@ -42,7 +42,7 @@ class Holder(NamedTuple):
     """The holder as ``host:pid (label)``, or its process id if nothing else is known; None if it uses another library."""
     fence: int
     """Fence of the holder. If the holder is in another process, this is the first fence of the latest block that the server
-    has reserved for that process: the holder may have a later fence of the block."""
+    has reserved for that process. The holder may have a later fence of the block."""
     remaining: float | None
     """Seconds until the lease ends on the server, unless it is renewed; None if the lease does not end."""
 
@@ -125,9 +125,9 @@ class Memory:
     def expire(self, lock: Named, *, notice: bool = True) -> None:
         """End the lease of a lock on the server, as if the lease had expired.
 
-        If ``notice`` is True, this process renews all its leases before the method returns. So a holder in this process has
-        noticed the loss by then, and the next waiter holds the lock. If ``notice`` is False, the holder notices the loss at
-        its next renewal.
+        If ``notice`` is True, this process renews its leases on the server before the method returns, except those with
+        ``renew=False``. So a holder in this process has noticed the loss by then, and the next waiter holds the lock. If
+        ``notice`` is False, the holder notices the loss at its next renewal.
         """
         self._do("DEL", _keys(lock)[0])
         self._noticed(notice)

@@ -130,7 +130,7 @@ class Session:
         }
 
     def requests(self, data: bytes) -> Iterable[list[bytes]]:
-        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError if the bytes are no valid
+        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError if the bytes are not
         commands."""
         self._reader.feed(data)
         while (request := self._reader.gets()) is not False:

@@ -112,8 +112,10 @@ def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
 
 
 def hurry(endpoint: Endpoint) -> None:
-    """Make the keeper (background thread) renew its leases on a server and refresh its waiters now. Return after the
-    replies."""
+    """Make the keeper (background thread) renew its leases on a server and refresh its waiters now.
+
+    Leases with ``renew=False`` are not renewed. Return after the replies, or after `LIMIT` seconds if some are missing.
+    """
 
     def all_due(keeper: Keeper, node: Node) -> None:
         now = clock()
