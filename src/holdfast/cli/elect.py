@@ -130,7 +130,10 @@ def _leading(elected: Elected | None) -> str:
 
 
 def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
-    """Campaign, lead until the term is lost, and campaign again, until a signal interrupts."""
+    """Campaign, lead until the term is lost, and campaign again, until a signal interrupts.
+
+    Raises LockTimeout if this candidate is not elected within ``--wait``, and ServerError or QuorumError.
+    """
 
     def tell(text: str) -> None:
         output.say(f"{args.name}: {text}")

@@ -1,4 +1,4 @@
-"""The exit codes of all subcommands. This table is the only one: the help, the man page and the documentation print it."""
+"""The exit codes of all subcommands. The help, the man page and the documentation print this table."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def of(subcommand: str) -> dict[str, str]:
 
 
 def text(subcommand: str) -> str:
-    """Return the section of the help: all codes of a subcommand, or, if ``subcommand`` is empty, those of all of them."""
+    """Return the section of the help about the exit codes of a subcommand.
+
+    If ``subcommand`` is empty, return the section about the codes that all subcommands share.
+    """
     rows = of(subcommand) if subcommand else EVERY
     heading = "exit codes:" if subcommand else "exit codes of every subcommand:"
     width = max(map(len, rows))

@@ -208,7 +208,10 @@ def _serve(schedule: BaseSchedule[Any], args: argparse.Namespace) -> int:
 
 
 class _Lines(logging.Handler):
-    """A log handler that prints warnings of the schedule, and tracebacks of failed jobs, on stderr."""
+    """A log handler that prints warnings of holdfast, and tracebacks of failed job functions, on stderr.
+
+    It does not print failures of commands, because the wrapper of `told` has printed them.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None

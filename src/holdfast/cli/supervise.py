@@ -154,7 +154,7 @@ class Result:
         self.exec_errno = 0
         self.lost = False
         self.late = False
-        """True if the lease expired before the command was started; the caller then acquires the lock again."""
+        """True if the lease expired before the command was started. The caller may then acquire the lock again."""
         self.borrowed_terminal = False
 
     def exit_code(self) -> int:
@@ -177,7 +177,7 @@ class Result:
 
 
 class Supervisor:
-    """The supervisor of one command under one lease: it forwards signals, and does what ``--on-lost`` says when the lease is
+    """The supervisor of one command under one lease. It forwards signals, and does what ``--on-lost`` says when the lease is
     lost."""
 
     guard: Guard

@@ -102,7 +102,10 @@ class Watch:
         self._size = os.terminal_size((80, 24))
 
     def run(self, show: Callable[[], None]) -> None:
-        """Ask the server for the locks and call ``show``, once per interval. Raises ServerError if the first request fails."""
+        """Ask the server for the locks and call ``show``, once per interval, until ``--count`` requests were made.
+
+        On a terminal, also call ``show`` when the size changes. Raises ServerError if the first request fails.
+        """
         see = lock_view.inspector(self._args)
         for number in itertools.count(1):
             began = time.monotonic()
@@ -135,7 +138,7 @@ class Watch:
         self._locks, self._looked = locks, now
 
     def tell(self) -> None:
-        """Print a line for each change of holder."""
+        """Print a line for each change of holder, or the error of the last request if it failed."""
         if self._trouble:
             output.say(f"watch: {self._trouble}")
         for what, lock in self._changes:

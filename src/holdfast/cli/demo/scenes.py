@@ -23,7 +23,7 @@ TTL = 2.0
 """Lease time in the second scene, in seconds."""
 
 SLACK = 0.5
-"""Seconds after the end of a dead holder's lease within which the next waiter must hold the lock."""
+"""Seconds after the end of the lease of a killed or stopped holder, within which the next waiter must hold the lock."""
 
 ROUNDS = 9
 """Number of hand-overs that are measured for each lock library."""
@@ -126,7 +126,10 @@ def _in_line(stage: Stage, name: str, number: int) -> None:
 
 
 def judge_end_of_holder(facts: Facts) -> list[Check]:
-    """Return the checks of scene 2: waiters replace a dead holder in time, and its late write is refused."""
+    """Return the checks of scene 2.
+
+    A killed and a stopped holder must be replaced in time, and the late write of the stopped holder must be refused.
+    """
     one, two, three = facts["fences"]
     latest = facts["ttl"] + SLACK
     refused = not facts["late_write_accepted"] and facts["guarded_value"] == "third"
