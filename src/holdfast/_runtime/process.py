@@ -76,7 +76,7 @@ class Process:
         """Drivers of the asyncio API, with their connections, by event loop and endpoint."""
 
     def token(self) -> str:
-        """Return a new token (random id of a lease): a public part that identifies this process, and a secret part."""
+        """Return a new token (random id of a lease). It has a public part that identifies this process, and a secret part."""
         try:
             return self.tokens.pop()
         except IndexError:
@@ -166,8 +166,8 @@ class Process:
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
         """Subscribe a listener to notifications of these servers.
 
-        Return True if as many of these servers as the listener needs can already notify the process. Otherwise return False:
-        the listener is woken each time that one more server can notify the process.
+        Return True if as many of these servers as the listener needs can already notify the process. Otherwise return False.
+        The listener is then woken each time that one more server can notify the process.
         """
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 

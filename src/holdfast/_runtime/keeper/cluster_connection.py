@@ -21,7 +21,7 @@ class Drawing(Protocol):
     id: str
 
     def token(self) -> str:
-        """Return a new token: a public part that names the process, and a secret part."""
+        """Return a new token, which consists of a public part that names the process, and a secret part."""
 
 
 class Lines(Protocol):

@@ -1,4 +1,5 @@
-"""A task of the keeper (background thread): warn of a program that still uses a lock of another library under the same name."""
+"""A task of the keeper (background thread), which warns of a program that still uses a lock of another library under the same
+name."""
 
 from __future__ import annotations
 

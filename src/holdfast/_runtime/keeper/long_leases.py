@@ -1,4 +1,4 @@
-"""Two tasks of the keeper (background thread) for leases that last: open connections for their renewal, and release leases
+"""Two tasks of the keeper (background thread) for leases that last. They open connections for the renewal, and release leases
 whose event loop was closed."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The keeper: one background thread per process that renews leases, listens for hand-overs and refreshes waiters.
+"""The keeper, one background thread per process, which renews leases, listens for hand-overs and refreshes waiters.
 
 `_core.lock.node` decides which requests the keeper sends to a server; this module has the thread and its sockets. The thread
 does not block on any single server. It does not use the program's event loops, so leases are renewed even while a program
@@ -170,7 +170,7 @@ class Keeper:
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Register a waiter for notifications from this server. Return True if the process is already subscribed there.
 
-        If it is not, return False: the waiter's slot then gets None once the subscription is made.
+        Otherwise return False. The waiter's slot then gets None once the subscription is made.
         """
         now = self.clock()
         with self.mutex:
@@ -234,7 +234,7 @@ class Keeper:
     def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
         """Notify a listener of messages from this server, from now on. Return True if the process is already subscribed there.
 
-        If it is not, return False: the listener is then woken once the subscription is made.
+        Otherwise return False. The listener is then woken once the subscription is made.
         """
         with self.mutex:
             node = self._node(endpoint)
