@@ -77,8 +77,8 @@ class Parser(argparse.ArgumentParser):
         """Return the arguments of holdfast, and the command that follows them; None if there is no command.
 
         The command begins after ``--``, or at the second word that is neither an option nor the value of an option. A command
-        that begins without ``--`` must not contain ``--``. Otherwise, in ``my lock -- CMD``, ``lock`` would be the command: the
-        user forgot to quote the name.
+        that begins without ``--`` must not contain ``--``. Otherwise, in ``my lock -- CMD``, ``lock`` would be the command,
+        although the user only forgot to quote the name.
         """
         for number, at in enumerate(self._words(arguments)):
             if arguments[at] == "--":

@@ -446,7 +446,8 @@ class Run:
 _last_signal: list[bool] = []
 """A list with one entry if this process must end by SIGINT, otherwise empty.
 
-This is so after SIGINT has ended the command or the wait for the lock. The entry is True if the whole process group must end.
+This is so after SIGINT has ended the command or the wait for the lock. The entry is True if the whole process group must
+end.
 """
 
 
@@ -461,8 +462,8 @@ def _die() -> None:
     """End this process by SIGINT if Ctrl-C has ended the command or the wait for the lock.
 
     This is called at the very end of the process. A shell ends the loop or script around ``holdfast run`` only if the process
-    died of SIGINT, so exit code 130 is not enough. If the command's group was in the foreground, only that group got the signal.
-    In that case, send SIGINT to this process's whole group.
+    died of SIGINT, so exit code 130 is not enough. If the command's group was in the foreground, only that group got the
+    signal. In that case, send SIGINT to this process's whole group.
     """
     if _last_signal:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -224,7 +224,7 @@ class Supervisor:
         """Monotonic times, in seconds, by which the guardian process must have sent SIGKILL to the command.
 
         ``kill_at`` is shortly before the end of the lease. ``doom`` is the end of the grace time after a SIGTERM that the
-        supervisor has requested. Infinity: no such time.
+        supervisor has requested. Infinity means that there is no such time.
         """
         self.overdue_at = math.inf
 
@@ -306,8 +306,8 @@ class Supervisor:
         self.result.status = status
 
     def _heard_stopped(self, signum: int) -> None:
-        """Handle a stop of the command: if the terminal caused it (Ctrl-Z), stop this process's own group, too, so that the
-        shell notices."""
+        """Handle a stop of the command. If the terminal caused the stop (Ctrl-Z), stop this process's own group, too, so that
+        the shell notices."""
         if signum not in STOPS:
             return  # kill -STOP by another process, which continues the command itself
         if signum != signal.SIGTSTP and self.terminal.lend(self.pid):

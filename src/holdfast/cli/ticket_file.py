@@ -1,4 +1,4 @@
-"""The file to which ``holdfast acquire`` writes its ticket: readable by its owner only, and never partly written.
+"""The file to which ``holdfast acquire`` writes its ticket. Only its owner can read it, and it is never partly written.
 
 Before the lock is requested, the ticket is written to a new file in the same directory, and synced to disk. So the ticket of a
 held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the path that the
@@ -69,7 +69,7 @@ class TicketFile:
 
 
 class Stream:
-    """A pipe, a terminal or /dev/stdout for the ticket: written once, never renamed or removed."""
+    """A pipe, a terminal or /dev/stdout for the ticket. It is written once, and never renamed or removed."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -41,7 +41,7 @@ def hear() -> str:
 
 
 def count(url: str, name: str, times: str) -> None:
-    """Run a counting process: for each line on stdin, add 1 to a key ``times`` times, with GET and SET.
+    """Run a counting process. For each line on stdin, it adds 1 to a key ``times`` times, with GET and SET.
 
     The second word of a line is the key. If the first word is ``locked``, each addition is made while the lock is held,
     otherwise without the lock.
@@ -61,10 +61,10 @@ def count(url: str, name: str, times: str) -> None:
 
 
 def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
-    """Run a holder process: at the first line on stdin, acquire the lock and keep it; then write each further line to two keys.
+    """Run a holder process. At the first line on stdin, it acquires the lock and keeps it.
 
-    Each line is written to the key ``guarded`` with a fence check, and to the key ``plain`` without a check. The process writes
-    even if its lease is lost.
+    It then writes each further line to two keys. Each line is written to the key ``guarded`` with a fence check, and to the key
+    ``plain`` without a check. The process writes even if its lease is lost.
     """
     redis = client(url)
     lock = holdfast.Lock(url, name, ttl=float(ttl))
@@ -83,8 +83,10 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
 
 
 def wait(url: str, name: str) -> None:
-    """Run a waiting process: for each line on stdin, which names a lock library, acquire that library's lock, release it, and
-    print the time of acquisition."""
+    """Run a waiting process. Each line on stdin names a lock library.
+
+    For each line, the process acquires that library's lock, releases it, and prints the time of acquisition.
+    """
     locks = {"holdfast": holdfast.Lock(url, name), "redis-py": client(url).lock(f"{name}:redis-py", timeout=30)}
     say(ready=True)
     while kind := hear():

@@ -45,7 +45,7 @@ def counter(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_counter(facts: Facts) -> list[Check]:
-    """Return the checks of scene 1: additions are lost without a lock, and none with the lock."""
+    """Return the checks of scene 1, that additions are lost without a lock, and none with the lock."""
     return [
         Check("without a lock, additions are lost", facts["unlocked"]["lost"] > 0),
         Check("with the lock, none is", facts["locked"]["lost"] == 0),
@@ -181,7 +181,7 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_hand_over(facts: Facts) -> list[Check]:
-    """Return the check of scene 3: holdfast hands over sooner than redis-py's lock."""
+    """Return the check of scene 3, that holdfast hands over sooner than redis-py's lock."""
     sooner = facts["holdfast_ms"]["median"] < facts["redis_py_ms"]["median"]
     return [Check("holdfast hands over sooner than redis-py's Lock", sooner)]
 

@@ -1,4 +1,4 @@
-"""The text output of the demo: lines for 80 columns, with colour only on a terminal and not if NO_COLOR is set."""
+"""The text output of the demo, in lines for 80 columns, with colour only on a terminal and not if NO_COLOR is set."""
 
 from __future__ import annotations
 
