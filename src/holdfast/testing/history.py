@@ -1,4 +1,4 @@
-"""Histories: lists of events, of one simulation or of live processes, and the files of JSON lines that store them.
+"""Histories, which are lists of events, of one simulation or of live processes, and the files of JSON lines that store them.
 
 The simulator and the `Recorder` write histories. `holdfast_lab.checkers` judges a history by rules, and `holdfast_lab.timeline`
 draws it. The lists below name the kinds of events, and the fields of `Event` that a kind uses in its own way.
@@ -76,8 +76,8 @@ FAULTS: Final = frozenset(
 
 
 class Event(NamedTuple):
-    """One event of a history. Its times are seconds of one clock: of true time in a simulation, of the monotonic clock in a
-    live run."""
+    """One event of a history. Its times are seconds of one clock, which is true time in a simulation, and the monotonic clock
+    in a live run."""
 
     at: float
     kind: str

@@ -1,9 +1,9 @@
 """Record what live processes do with their locks, so that `holdfast_lab.checkers` can judge it.
 
-Each process writes a file of its own. A `Register`, which stands for the resource that the lock protects, writes another
-file. ``python -m holdfast_lab check FILE...`` judges all files together. All times are those of the machine's
-monotonic clock, so all processes must run on one machine. No secret is written: an attempt to acquire is identified by a
-number, not by its token.
+Each process writes a file of its own. A `Register`, which stands for the resource that the lock protects, writes another file.
+``python -m holdfast_lab check FILE...`` judges all files together. All times are those of the machine's monotonic clock, so all
+processes must run on one machine. No secret is written, because an attempt to acquire is identified by a number, not by its
+token.
 
     with Recorder("p1.jsonl") as record:
         with record.holding(lock) as lease:  # or ``async with``, for a lock of `holdfast.aio`

@@ -168,7 +168,8 @@ class Memory:
     # Faults
 
     def stop(self) -> None:
-        """Make the server unreachable: cut its connections and refuse new ones. The data stays, and leases go on expiring."""
+        """Make the server unreachable by cutting its connections and refusing new ones. The data stays, and leases go on
+        expiring."""
         self._serving.run(self._serving.down)
 
     def start(self) -> None:

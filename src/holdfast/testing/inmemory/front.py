@@ -1,4 +1,4 @@
-"""One connection to a server in memory: parse commands and encode replies, in RESP2 or RESP3, without sockets.
+"""One connection to a server in memory. It parses commands and encodes replies, in RESP2 or RESP3, without sockets.
 
 Commands about the connection itself, such as HELLO, CLIENT, MULTI, WATCH and SUBSCRIBE, are executed here. All other
 commands are passed to the server.
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class Push(list[Any]):
-    """A push message: a list that a RESP3 connection receives without a request."""
+    """A push message, which is a list that a RESP3 connection receives without a request."""
 
 
 class Double(bytes):

@@ -165,8 +165,10 @@ def fence(endpoint: Endpoint, token: str) -> int:
 
 
 def part(endpoint: Endpoint, why: str) -> None:
-    """Make the keeper drop a server that does not come back: fail its waiters, mark its leases as lost, and close its
-    connections."""
+    """Make the keeper drop a server that does not come back.
+
+    The waiters fail, the leases are marked as lost, and the connections are closed.
+    """
 
     def end(keeper: Keeper, node: Node) -> None:
         with keeper.mutex:

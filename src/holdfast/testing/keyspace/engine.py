@@ -22,7 +22,7 @@ _APART = ("strings", "keys", "hashes", "lines", "server", "calls")
 
 
 class ReplyError(Exception):
-    """An error reply of the server: ``str()`` is its text, which begins with the error code."""
+    """An error reply of the server. ``str()`` returns its text, which begins with the error code."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplyError) and self.args == other.args
@@ -32,12 +32,12 @@ class ReplyError(Exception):
 
     @property
     def code(self) -> str:
-        """Error code: the first word of the text, such as ``ERR`` or ``NOSCRIPT``."""
+        """The error code, which is the first word of the text, such as ``ERR`` or ``NOSCRIPT``."""
         return str(self).split(" ", 1)[0]
 
 
 class Status(bytes):
-    """A status reply of the server: ``+OK`` is ``Status(b"OK")``."""
+    """A status reply of the server. For example, ``+OK`` is ``Status(b"OK")``."""
 
     __slots__ = ()
 
