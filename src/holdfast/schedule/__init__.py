@@ -1,4 +1,4 @@
-"""Schedules: jobs that run once per tick (scheduled time), however many processes serve them.
+"""Schedules, whose jobs run once per tick (scheduled time), however many processes serve them.
 
 `timetable` computes the ticks of a job, and `definition` stores a job's options on the server. `schedule` has the jobs, and the
 classes of both APIs. `service` serves a schedule from its start to its stop, and `engine` begins and ends the runs. `run` has

@@ -1,4 +1,4 @@
-"""Commands as jobs: `Command` runs a program in its own process group, and never longer than its lease lasts.
+"""Commands as jobs. `Command` runs a program in its own process group, and never longer than the run's lease lasts.
 
 The guardian, a process of its own (`holdfast._local.guardian.parent`), starts the command. It ends the command before the lease
 expires, when the run is cancelled, or when this process is killed. So the command and all its children have ended before

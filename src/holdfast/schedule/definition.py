@@ -1,4 +1,4 @@
-"""Check a job's options, and read and write its definition: the JSON text on the server that all processes share."""
+"""Check a job's options, and read and write its definition, the JSON text on the server that all processes share."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Engine:
         self.state.end(active_run, "ok", "" if result is None else _told(result))
 
     def raised(self, active_run: ActiveRun, run: Run, error: BaseException) -> None:
-        """Report the end of a run that raised an exception: as lost, cancelled, or failed."""
+        """Report the end of a run that raised an exception, and thus was lost, was cancelled, or failed."""
         if run.lease.lost.is_set():
             self.state.end(active_run, "lost", f"its lease was lost: {run.lease.why}")
         elif isinstance(error, Cancelled) or (run.cancelled.is_set() and not isinstance(error, Exception)):

@@ -1,4 +1,4 @@
-"""The origin of a job: a text that identifies the code that the job runs.
+"""The origin of a job, which is a text that identifies the code that the job runs.
 
 If two processes declare the same job name with different origins, they run different programs under one name. The origin of a
 function consists of the names of its module and of the function. It contains no path, because paths differ between hosts and

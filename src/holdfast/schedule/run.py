@@ -90,12 +90,12 @@ class Run:
     attempt: int
     """Number of this attempt, from 1; above 1 if an earlier attempt at the same run crashed or was ended."""
     fence: int
-    """Fence of the run, greater than that of all earlier runs of the job: send it with every write of the job."""
+    """Fence of the run, greater than that of all earlier runs of the job. Send it with every write of the job."""
     lease: RunLease | Any = field(default=None, repr=False)
     """Lease of the run. If it is lost, ``check()`` raises LeaseLost, and the Event ``lost`` is set. ``remaining()`` returns the
     seconds until the lease ends."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
-    """Event that is set when the run must end: because its lease is lost, ``max_runtime`` has passed, a person cancelled it, or
+    """Event that is set when the run must end, because its lease is lost, ``max_runtime`` has passed, a person cancelled it, or
     the process stops.
 
     A plain function has to check the event and return. A coroutine is also cancelled.
