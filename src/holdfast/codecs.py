@@ -1,7 +1,7 @@
 """Codecs, which turn the values that `Cache` and `once` store into bytes and back.
 
-Each stored value carries its kind: the name of its codec, or "other" for a codec supplied by the user. A reader whose codec has
-another kind does not decode the value.
+Each stored value carries its kind, which is the name of its codec, or "other" for a codec supplied by the user. A reader whose
+codec has another kind does not decode the value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Undecodable(Exception):
 
 @runtime_checkable
 class Serializer(Protocol):
-    """A codec supplied by the user: any object or module that has ``dumps`` and ``loads``."""
+    """A codec supplied by the user, which is any object or module that has ``dumps`` and ``loads``."""
 
     def dumps(self, value: Any, /) -> bytes | str:
         """Return the bytes, or the text, to store for a value."""

@@ -1,4 +1,4 @@
-"""Locks that are held until a Django transaction has ended: they are released after its commit or its rollback.
+"""Locks that are held until a Django transaction has ended, and are released after its commit or its rollback.
 
 Use ``locked_atomic`` for a lock around ``transaction.atomic``, and ``hold`` inside a transaction that other code has
 begun. Needs Django (``holdfast[django]``).
@@ -27,7 +27,7 @@ __all__ = ["hold", "locked_atomic", "release_after"]
 def locked_atomic(lock: BaseSyncLock[Any], using: str | None = None) -> Iterator[Lease]:
     """Acquire the lock, then begin a transaction. Release the lock after the commit or the rollback.
 
-    Use it as ``with locked_atomic(lock) as lease:``, or as a decorator. The lease is checked before the commit: if it is lost,
+    Use it as ``with locked_atomic(lock) as lease:``, or as a decorator. The lease is checked before the commit. If it is lost,
     LeaseLost is raised and the transaction is rolled back. Raises RuntimeError inside another ``atomic`` block, because that
     block would commit after the lock is released. Inside such a block, use `hold`.
     """

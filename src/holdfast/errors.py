@@ -59,8 +59,8 @@ class LockTimeout(HoldfastError, TimeoutError):
     foreign: bool = False
     """True if the holder is a client of another library."""
     remaining: float | None
-    """Seconds until the holder's lease ends unless it is renewed. During a quarantine: seconds until the server grants locks
-    again. None if the lease has no end, or if nothing is known about the holder."""
+    """Seconds until the holder's lease ends unless it is renewed. During a quarantine, this is the number of seconds until the
+    server grants locks again. None if the lease has no end, or if nothing is known about the holder."""
 
 
 class InProgress(LockTimeout):
@@ -86,7 +86,7 @@ class ResultNotKept(HoldfastError):
 
 
 class Deadlock(HoldfastError):
-    """The wait for the lock closed a cycle: each of several clients waits for a lock that another one holds.
+    """The wait for the lock closed a cycle, in which each of several clients waits for a lock that another client holds.
 
     The client that began to wait last gets this error, if its lock has ``deadlock="raise"``. The other clients can go on once
     this client releases the locks that it holds.
@@ -95,7 +95,7 @@ class Deadlock(HoldfastError):
     name: str
     key: str
     cycle: Any
-    """The cycle: its clients, with the lock that each of them holds and the lock for which it waits. A
+    """The clients of the cycle, each with the lock that it holds and the lock for which it waits. A
     `holdfast._core.deadlock.cycles.Cycle`."""
 
 

@@ -1,4 +1,4 @@
-"""Fence checks: a protected resource refuses a late write of a holder whose lock has passed to another client.
+"""Fence checks, by which a protected resource refuses a late write of a holder whose lock has passed to another client.
 
 For keys of Redis or Valkey, use `fenced_set` and `accept`, or, with asyncio, `aio_fenced_set` and `aio_accept`. For an SQL
 table, use the predicate `SQL`. Source: M. Kleppmann, "How to do distributed locking" (2016).
@@ -25,7 +25,7 @@ from holdfast.errors import ConfigError
 __all__ = ["KEEP_FENCE", "SQL", "accept", "aio_accept", "aio_fenced_set", "fenced_set"]
 
 SQL = "fence <= :fence"
-"""Fence check for an SQL table with a column ``fence``: it is false if a later holder has written the row.
+"""Fence check for an SQL table with a column ``fence``. It is false if a later holder has written the row.
 
 Example: ``UPDATE t SET value = :value, fence = :fence WHERE id = :id AND fence <= :fence``. If no row was updated,
 refuse the write.

@@ -1,7 +1,7 @@
-"""Locks that are held until an SQLAlchemy transaction has ended: they are released after its commit or its rollback.
+"""Locks that are held until an SQLAlchemy transaction has ended, and are released after its commit or its rollback.
 
 ``hold(session, lock)`` works with sessions and connections, of the sync API and of asyncio. The lease is checked just
-before the commit: if it is lost, LeaseLost is raised and nothing is committed. Needs SQLAlchemy 2
+before the commit. If it is lost, LeaseLost is raised and nothing is committed. Needs SQLAlchemy 2
 (``holdfast[sqlalchemy]``).
 """
 
@@ -163,7 +163,7 @@ class _OfSession(_Of):
 class _OfConnection(_Of):
     """The leases that are held until the transaction of one connection has ended.
 
-    SQLAlchemy reports a connection's commit before the commit, not after it. So the leases are released later: when the
+    SQLAlchemy reports a connection's commit before the commit, not after it. So the leases are released later, when the
     connection begins its next transaction, or returns to its pool.
     """
 

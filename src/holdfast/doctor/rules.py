@@ -1,5 +1,5 @@
-"""The rules of the doctor: functions that derive findings, with consequences and remedies, from the facts about servers. They
-do no I/O."""
+"""The rules of the doctor, which are functions that derive findings, with consequences and remedies, from the facts about
+servers. They do no I/O."""
 
 from __future__ import annotations
 

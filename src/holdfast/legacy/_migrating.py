@@ -1,4 +1,4 @@
-"""`Migrating` for threads and for asyncio: it acquires a new lock and then an old (timestamp) lock, and releases them in the
+"""`Migrating` for threads and for asyncio, which acquires a new lock and then an old (timestamp) lock, and releases them in the
 reverse order."""
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class MigratingLease(BaseMigratingLease):
 
 
 class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease]):
-    """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
+    """The lock for a migration, which is a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
     releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed automatically
@@ -318,7 +318,7 @@ class AioMigratingLease(BaseMigratingLease):
 
 @of_asyncio
 class AioMigrating(BaseMigrating[AioMigratingLease, AsyncClient], AioBase[AioMigratingLease]):
-    """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
+    """The lock for a migration, which is a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
     releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed automatically

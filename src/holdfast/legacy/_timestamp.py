@@ -1,4 +1,4 @@
-"""`TimestampLock` for threads and for asyncio: the lock whose key holds the time at which it expires."""
+"""`TimestampLock` for threads and for asyncio, the lock whose key holds the time at which the lock expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timestamp lock for asyncio: the same names and the same behaviour as in `holdfast.legacy`."""
+"""The timestamp lock for asyncio, with the same names and the same behaviour as in `holdfast.legacy`."""
 
 from holdfast.legacy._migrating import AioMigrating as Migrating
 from holdfast.legacy._migrating import AioMigratingLease as MigratingLease
