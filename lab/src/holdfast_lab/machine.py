@@ -33,7 +33,12 @@ class LockMachine(RuleBasedStateMachine):
         linger=st.sampled_from((0.0, 0.3)),
     )
     def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
-        """Choose the clients and their programs. ``rounds`` has a wait and a hold time, in seconds, for each client."""
+        """Build the world from parameters that Hypothesis chose. ``rounds`` has a wait and a hold time, in seconds, for each
+        client.
+
+        The clients use the API ``face``, and ``together`` of them run in each process. ``linger`` is the time, in seconds, for
+        which a process keeps the lease after a release.
+        """
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = Scenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1

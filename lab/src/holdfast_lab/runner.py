@@ -257,8 +257,8 @@ class RunnerTotals:
     """Processor time of all processes together, in seconds. The time of other programs is not included."""
     coverage: Coverage = field(default_factory=Coverage)
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events by name: "script single_flight/get_or_lease" counts runs of a script, "tick ok" successful runs
-    of jobs."""
+    """Counts of events by name: "script single_flight/get_or_lease" counts runs of a script, and "tick ok" counts successful
+    runs of jobs."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds that violate a rule, each with its first violation."""
 
@@ -272,10 +272,10 @@ class RunnerTotals:
         self.failed += other.failed
 
     def missing(self, of: str = "lock") -> list[str]:
-        """List what happened too rarely in the histories of this swarm for their verdict to mean anything (rule R11).
+        """Return a text for each event that was too rare for these histories of the swarm ``of`` to prove anything (rule R11).
 
-        The list contains events below their minimum count. If there were enough histories, it also contains rules that
-        judged no case.
+        The counts of these events are below their minimum. If at least `JUDGED_IN` histories were simulated, the list also has
+        a text for each rule that judged no case.
         """
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
@@ -285,7 +285,7 @@ class RunnerTotals:
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
     def unjudged(self, of: str) -> list[str]:
-        """Return the rules of a swarm that judged no case, because there was none or all were excused.
+        """Return the rules of a swarm that judged no case, because no case occurred or all cases were excused.
 
         Return an empty list if fewer than `JUDGED_IN` histories were simulated.
         """
@@ -324,9 +324,9 @@ def run_seeds(
 ) -> RunnerTotals:
     """Simulate the seeds of a swarm from ``first`` on, and return their results.
 
-    The seeds are simulated in ``jobs`` processes (None: one per core). If one is enough, the calling process does it. The run
-    ends after ``histories`` histories or ``seconds`` seconds, whichever comes first. ``progress`` is called with the
-    results so far.
+    The seeds are simulated in ``jobs`` processes (None: one per core). If one process is enough, the calling process simulates
+    all seeds itself. The run ends after ``histories`` histories or ``seconds`` seconds, whichever comes first (None: no such
+    limit). After each batch of seeds, ``progress`` is called with the results so far. ``of`` is the name of the swarm.
     """
     jobs = jobs or os.cpu_count() or 1
     total = RunnerTotals()

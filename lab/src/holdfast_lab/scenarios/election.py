@@ -26,7 +26,8 @@ Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
 def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = None) -> Program:
     """Return a program that campaigns as ``name``, leads for ``hold`` seconds, and then hands over to ``to`` or resigns.
 
-    The program campaigns for at most ``wait`` seconds; None: until it is elected. If ``to`` is "", it resigns.
+    The program campaigns for at most ``wait`` seconds; None: until it is elected. If ``to`` is "" or the hand-over fails, the
+    program resigns, unless the term is over.
     """
 
     async def program(worker: Worker, election: Election) -> None:
@@ -49,7 +50,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
 
 
 def watch(name: str) -> Program:
-    """Return a program that observes the election until the candidate ``name`` has led and no longer leads."""
+    """Return a program that observes the election until the candidate ``name`` leads, and then until nobody leads."""
 
     async def program(worker: Worker, election: Election) -> None:
         observer = Observer(worker, election)
@@ -67,7 +68,7 @@ class ElectionScenario(FlightScenario):
 
     programs: tuple[Any, ...]
     watched: bool = False
-    """True if the second program observes the election. It must then notice that the first program leads, and that its term
+    """True if the second program observes the election. It must then notice that the first program leads, and that this term
     ends."""
 
     def build(self, *, trace: bool = False) -> Stepwise:

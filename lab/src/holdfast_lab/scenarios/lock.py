@@ -91,7 +91,8 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """True if a step that only one process notices is made at once: the search tries no other order (see `Stepwise`)."""
+    """True if a step that only one process notices is made at once, so that the search tries no other order (see
+    `Stepwise`)."""
     warm: bool = False
     """True if each process has subscribed to notifications and written its process record before the scenario begins."""
     fair: bool = False

@@ -28,7 +28,8 @@ TTL = 2.0
 def meet(wait: float | None = None, takes: float | None = None) -> Program:
     """Return a program that waits at the barrier. If its worker is cancelled, the program waits there once more.
 
-    ``takes`` is the duration of the barrier's action, in seconds; None: the barrier has no action.
+    The program waits at most ``wait`` seconds (None: without limit). ``takes`` is the duration of the barrier's action, in
+    seconds; None: the barrier has no action.
     """
 
     async def program(client: RendezvousClient, where: Any) -> None:
@@ -58,7 +59,8 @@ def count(*, clears: bool = False) -> Program:
 
 
 def wait(seconds: float | None = None) -> Program:
-    """Return a program that waits until the latch is open or the event is set, at most ``seconds`` (None: without limit)."""
+    """Return a program that waits until the latch is open or the event is set, at most ``seconds`` (None: without limit). If
+    its worker is cancelled, the program gives up."""
 
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
@@ -70,7 +72,8 @@ def wait(seconds: float | None = None) -> Program:
 
 
 def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
-    """Return a program that arrives at the barrier after ``after`` seconds. If its worker is cancelled, it gives up."""
+    """Return a program that arrives at the barrier after ``after`` seconds, and waits there at most ``wait`` seconds (None:
+    without limit). If its worker is cancelled, the program gives up."""
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:

@@ -27,8 +27,8 @@ FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 
 
 def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
-    """Return a program that looks up the value. If it gets the load lease (right to load), it loads the value in ``takes``
-    seconds.
+    """Return a program that looks up the value as ``policy`` says. If the program gets the load lease (right to load), it loads
+    the value in ``takes`` seconds.
 
     If ``fails`` is True, the load fails.
     """
@@ -53,7 +53,8 @@ def change(how: str) -> Program:
 
 
 def put(times: int) -> Program:
-    """Return a program that writes and puts ``times`` versions, one after the other, and then looks up the value."""
+    """Return a program that writes ``times`` new versions to the source and the cache, one after the other, and then looks up
+    the value."""
 
     async def program(client: CacheClient) -> None:
         for _ in range(times):
