@@ -127,7 +127,8 @@ class TimestampGetSet:
 
 
 class TimestampIsMine(TimestampGetSet):
-    """SETNX and GETSET of the expiry time. A client that got no reply reads the key, and wins if the key has its own time."""
+    """SETNX and GETSET of the expiry time. A client that got no reply reads the key, and wins if the key has the client's
+    time."""
 
     async def try_at(self, now_ms: int) -> Held | None:
         try:

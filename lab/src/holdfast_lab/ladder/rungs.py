@@ -20,7 +20,7 @@ from holdfast_lab.sim.world import Process
 
 @dataclass(frozen=True)
 class Scenario:
-    """The clients that use a lock, and the kinds of faults. One fault of these kinds may happen, once, at any moment."""
+    """The clients that use a lock, and the kinds of faults. At most one fault happens in a history, at any moment."""
 
     name: str
     about: str
@@ -33,8 +33,8 @@ class Scenario:
     retry: float = 2.4
     """Seconds after which the first client tries again to acquire the lock, if another client held it."""
     apart: float = 0.0
-    """Seconds that each client adds to the retry delay of the client before it, so that they do not try again at the
-    same time."""
+    """Seconds by which the retry delay of each client is longer than that of the client before it. So the clients do not try
+    again at the same time."""
     writes: bool = False
     """True if holders write to the protected resource at the end of their work."""
 
@@ -52,7 +52,7 @@ SCENARIOS = (CALM, CRASH, CRASH_OF_THREE, CLOCKS, LOST_REPLY, PAUSE, DEATH, LATE
 
 
 class Fall(NamedTuple):
-    """How a rung (a simple lock) fails: the scenario, the rule that it violates, and the later rung that survives the
+    """How a rung (a simple lock) fails: the scenario, the rule that the lock violates, and the later rung that survives the
     scenario."""
 
     scenario: Scenario
@@ -68,7 +68,8 @@ class Fall(NamedTuple):
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of the ladder: a lock, the number of servers that it needs, and how it fails (None: it does not fail here)."""
+    """A rung of the ladder: a lock, the number of servers that the lock needs, and how the lock fails. If the lock does not
+    fail, ``fall`` is None."""
 
     name: str
     title: str
@@ -101,7 +102,8 @@ class Found(NamedTuple):
 
 
 def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
-    """Run the schedules (orders of events) of a scenario with a rung's lock, until one violates a rule or ``most`` were run."""
+    """Run the schedules (orders of events) of a scenario with a rung's lock, until one of them violates a rule or ``most``
+    schedules were run."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
 
@@ -124,7 +126,8 @@ def settle(world: Stepwise) -> None:
 
 @cache
 def find(rung: Rung) -> Found | None:
-    """Search for the failure of a rung; return None if it is not found within ``fall.within`` schedules."""
+    """Search for the failure of a rung that has a ``fall``. Return None if the search does not find the failure within
+    ``fall.within`` schedules."""
     assert rung.fall is not None, f"{rung.name} is a cure"
     report = search(rung, rung.fall.scenario, rung.fall.within)
     if not report.found:
@@ -157,8 +160,8 @@ class Step(NamedTuple):
 
 
 def climb() -> Iterator[Step]:
-    """Yield a step for every rung that fails, from the lowest: find its failure, and try its cure in all schedules of the
-    scenario."""
+    """Yield a step for every rung that fails, from the lowest. For each step, search for the failure of the rung, and try the
+    cure in all schedules of the scenario."""
     for rung in RUNGS:
         if rung.fall is not None:
             cure = by_name(rung.fall.cure)

@@ -24,9 +24,9 @@ TIME_LIMIT = 60.0
 """Length of a history, in seconds: thirty leases. A client that still waits at the end is treated as waiting forever."""
 
 Successor = Literal["itself", "replica", "itself, late"]
-"""The server that takes over after a server has died: "itself": the server restarts at once, without its data; "replica": its
-replica, which may lack the last writes; "itself, late": the server restarts without its data, after the longest lease has
-expired."""
+"""The server that takes over after a server has died. With "itself", the dead server restarts at once, without its data. With
+"replica", its replica takes over, and may lack the last writes. With "itself, late", the dead server restarts without its data
+after the longest lease has expired."""
 
 SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
 """Names of the Lua scripts of the ladder, by their texts."""
@@ -60,13 +60,13 @@ def _shown(value: object) -> str:
 
 @lru_cache(4096)
 def _short(text: str) -> str:
-    """Shorten tokens and times in a text; cached, because many schedules have the same texts."""
+    """Shorten tokens and times in a text. Results are cached, because many schedules have the same texts."""
     return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
 
 
 class LadderWorld(Stepwise):
-    """A simulated world in which a search chooses each step. It has one more kind of fault: a server dies, and a successor
-    replaces it."""
+    """A simulated world in which a search chooses each step. In addition to the faults of `Stepwise`, a server may die. A
+    successor then replaces it."""
 
     def __init__(self, *, faults: Iterable[str], servers: int, successor: Successor) -> None:
         super().__init__(faults=faults, budget=1, ttl=TTL)
@@ -79,9 +79,9 @@ class LadderWorld(Stepwise):
     def steps_now(self) -> list[Step]:
         """Return the possible steps among which the search chooses, because their order matters.
 
-        If there is a step that only one client notices, it is the only step that is returned. Trying it before and after
-        the steps of other clients would not make a difference. Otherwise the steps are requests that arrive at servers,
-        and clients that wake up.
+        If there is a step that only one client notices, it is the only step that is returned. Trying it before and after the
+        steps of other clients would not make a difference. Otherwise the steps are requests that arrive at servers, and clients
+        that wake up. If the successor is a replica, a copy of the primary's data to the replica is a step, too.
         """
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]
         for entry in self.ready:
@@ -115,14 +115,14 @@ class LadderWorld(Stepwise):
 
 
 def _keyspace(server: Server) -> Keyspace:
-    """Return a server's data, with its clock set to now."""
+    """Return a server's data, after setting the clock of the data to the time of the server."""
     server.keyspace.now = int(server.wall() * 1e6)
     return server.keyspace
 
 
 class LadderWorker(Worker):
-    """A simulated worker for which reading the clock is a step of its own. Before its next step, other workers may run, as with
-    real threads."""
+    """A simulated worker for which reading the clock is a step of its own. Other workers may run between this step and the next
+    one, as with real threads."""
 
     __slots__ = ()
 
@@ -181,7 +181,7 @@ class Client:
     def number_of_turn(self) -> int:
         """Count this acquisition, and return the number of acquisitions by all clients so far.
 
-        It takes the place of the fence in the record of a write, if the lock has no fences.
+        If the lock has no fences, the record of a write contains this number instead of a fence.
         """
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
