@@ -2,12 +2,13 @@
 
 They record the events of a lock, and also:
 
-- ``leads``: a candidate is elected (``fence``: the term; ``attempt``: the candidate's name; ``note``: the names of other
-  candidates that believe that they lead)
-- ``gives``: the leader hands over (``note``: the name of the other candidate); ``keeps``: the hand-over failed
-- ``over``: the term has ended (``note``: how)
-- ``saw``: an observer learns of a leader (``attempt``: the leader's name, "" if nobody leads; ``fence``: the term;
-  ``note``: the value that the leader published)
+- ``leads``: a candidate is elected. ``fence`` is the term, ``attempt`` is the candidate's name, and ``note`` has the names of
+  other candidates that believe that they lead.
+- ``gives``: the leader begins to hand over. ``note`` is the name of the other candidate.
+- ``keeps``: the hand-over has failed, and the leader still leads.
+- ``over``: the term has ended. ``note`` says how.
+- ``saw``: an observer learns of a leader. ``attempt`` is the leader's name ("" if nobody leads), ``fence`` is the term, and
+  ``note`` is the value that the leader published.
 """
 
 from __future__ import annotations

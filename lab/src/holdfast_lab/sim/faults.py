@@ -167,7 +167,7 @@ def move(world: World, server: Server, lasts: float) -> None:
 
 
 def turn_away(world: World, process: Process, lasts: float) -> None:
-    """Refuse new connections of a process for ``lasts`` seconds, as a server does that has reached its ``maxclients``."""
+    """Refuse new connections of a process for ``lasts`` seconds, as a server does when it has reached its ``maxclients``."""
     if not process.turned_away:
         _told(world, "refused: no new connection", process.name, lasts, lambda: setattr(process, "turned_away", False))
         process.turned_away = True
@@ -292,9 +292,9 @@ MISHAPS = ("lost-request", "lost-reply", "lost-reply", "duplicate", "slow")
 def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Callable[[Wire, Call], bool]:
     """Return a function that injects a fault into the given share of the requests that arrive at servers.
 
-    A fault is one of ``kinds``: the request or its reply is lost, the request is duplicated, or it is delayed. The
-    function returns True if the server must not carry out the request now: the request is lost, is delayed, or was carried
-    out already.
+    A fault is one of ``kinds``: the request is lost, its reply is lost, the request is duplicated, or the request is delayed. A
+    loss also cuts the connection. The function returns True if the server must not carry out the request now: the request is
+    lost, is delayed, or was carried out already.
     """
     rng = world.rng
 

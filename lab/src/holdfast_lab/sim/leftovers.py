@@ -33,8 +33,8 @@ def told_at_once(world: World, *despite: str) -> None:
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """Yield each waiter and each listener that is left in a queue or list on the servers. With a single server, yield
-    nothing."""
+    """Yield a description of each waiter and each listener that is left in a queue or list on the servers. If there is only one
+    server, yield nothing."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
             if kind == b"zset":

@@ -176,7 +176,10 @@ class Lock:
             return lease
 
     async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
-        """Try to acquire the lock with one request, as the drivers do. Return None if the operation has to go on after that."""
+        """Try to acquire the lock as the drivers do: with one request, or by a turn in the local queue of the process.
+
+        Return None if the operation has to go on after that.
+        """
         process = self.worker.process
         frame = lead(attempt, self.worker, process.clock(), wait)
         if frame is None:

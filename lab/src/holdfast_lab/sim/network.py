@@ -158,7 +158,7 @@ class Pipe:
         self.wire.world.post(self)
 
     def deliver(self) -> None:
-        """Deliver the first message of the pipe. If the pipe is stalled, do so later; if the connection is silent, do
+        """Deliver the first message of the pipe. If the pipe is stalled, do so later. If the connection is silent, do
         nothing."""
         world = self.wire.world
         if self.stalled > world.now:
@@ -353,7 +353,8 @@ class Wire:
 
 
 def typed(call: Call, reply: Any) -> Any:
-    """Return the reply to a call in the form that operations expect: parsed by the script's parser, or the WireError itself."""
+    """Return the reply to a call in the form that operations expect. The reply of a script is parsed. The reply of a command
+    and a WireError are returned unchanged."""
     if isinstance(reply, WireError):
         return reply
     return call.script.parse(reply) if isinstance(call, Run) else reply
@@ -449,14 +450,14 @@ class Line:
             self.process.plan()
 
     def overdue(self, now: float) -> None:
-        """Do nothing. In production, this closes a connection whose reply is overdue; here, the simulated connection closes
+        """Do nothing. In production, this closes a connection whose reply is overdue. In the simulation, the connection closes
         itself."""
 
     def next_at(self) -> float:
         return INFINITY
 
     def has_unread(self) -> bool:
-        """Return False: the simulation reads every message as soon as it arrives."""
+        """Return False, because the simulation reads every message as soon as it arrives."""
         return False
 
     def reclaim(self) -> None:

@@ -71,8 +71,8 @@ class QuorumWorker(Worker):
         return self.process.world.servers
 
     def give_back(self, request: GiveBack) -> None:
-        """Make the keeper (background thread) withdraw a vote. The keeper sends the request again until there is a reply or the
-        time is over."""
+        """Make the keeper (background thread) withdraw a vote. The keeper sends the request again until a reply arrives or the
+        time ``request.until`` has come."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.send_until_answered(request.call, request.until)
 
@@ -108,8 +108,8 @@ class PollRound:
     def answered(self, number: int, answer: Any, sent: float) -> None:
         """Count the reply of the server with this index, unless the worker no longer waits for the poll.
 
-        A poll may have a second request for servers on which the first one failed (``otherwise``). The keeper (background
-        thread) sends it.
+        If the request to the server failed and the poll has a second request for this case (``otherwise``), the keeper
+        (background thread) sends the second request.
         """
         if self._asked.counts:
             clock = self._worker.process.clock

@@ -41,7 +41,7 @@ class Theme:
     """Swarms (kinds of random histories) to which the theme applies, each with the minimum counts of events in 1,000
     histories."""
     unjudged: ClassVar[frozenset[str]] = PEACE
-    """Names of the rules that can judge no case under the theme, because its fault excuses all of them."""
+    """Names of the rules that can judge no case under the theme, because the fault excuses every case."""
     more_rules: ClassVar[tuple[str, ...]] = ()
     """Names of the rules that are checked only under the theme."""
 
@@ -155,7 +155,7 @@ class Stranger(Theme):
 
 
 def forged(rng: random.Random, process: str) -> bytes:
-    """Return a random forged message. It has the format of the library's messages and a process id, but no valid token."""
+    """Return a random forged message without a valid token. It has the format of the library's messages, or is malformed."""
     token = f"{process}.{rng.getrandbits(64):016x}"
     number = rng.choice(("0", "1", "1700000000000001", "9" * 18, "-1", "1.5", "x", ""))
     shapes = (
@@ -289,7 +289,7 @@ class Unrenewed(Theme):
 
 
 class Revoked(Theme):
-    """A theme in which each lock has about a hundred revoked tokens, and further tokens are revoked all the time."""
+    """A theme in which each lock has about a hundred revoked tokens, and further tokens are revoked at random times."""
 
     name = "revoked"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -575,7 +575,7 @@ class Putting(Theme):
 
 
 class Redefined(Theme):
-    """A theme in which runs of jobs crash after a process has redefined the jobs with the opposite ``on_crash=``.
+    """A theme in which runs crash around the time at which a process redefines the jobs with the opposite ``on_crash=``.
 
     Other processes still serve the jobs by the old definition.
     """

@@ -2,18 +2,23 @@
 
 Each call by a worker has a name (field ``attempt``). At a barrier, a worker (participant) records:
 
-- ``come``: it arrives; then ``through`` (``fence``: its number) if it passes, or ``parted`` (``note``: the reason) if not
-- ``acting`` and ``acted``: the barrier's action begins and ends
+- ``come``: the participant arrives.
+- ``through``: the participant passes. ``fence`` is its number.
+- ``parted``: the participant does not pass. ``note`` is the reason.
+- ``acting`` and ``acted``: the barrier's action begins and ends.
 
-The server records ``together`` for each participant that passes (``fence``: its number; ``last``: how often participants have
-passed).
+The server records ``together`` for each participant that passes. ``fence`` is the participant's number, and ``last`` says how
+often participants have passed the barrier together.
 
 At a latch or an event, a worker records:
 
-- ``count``: it counts down or sets the event (``last``: the decrement; ``note``: the name of the call); then ``counted``
-  (``fence``: the count that is left) or ``uncounted``
-- ``clear``: it resets the latch or clears the event; then ``cleared``, if there is a reply
-- ``await``: it waits (``until``: end of the wait); then ``released``, ``unreleased`` or ``ended``
+- ``count``: the worker begins to count down, or to set the event. ``last`` is the decrement, and ``note`` is the name of the
+  call.
+- ``counted`` or ``uncounted``: this call has succeeded (``fence`` is the count that is left), or has failed.
+- ``clear``: the worker begins to reset the latch or to clear the event.
+- ``cleared``: the reply to this request has arrived.
+- ``await``: the worker begins to wait, until the time ``until`` at the latest.
+- ``released``, ``unreleased`` or ``ended``: the wait has ended with success, by a timeout, or with an error or a cancellation.
 
 The server records ``opened`` and ``closed`` when the latch or event opens and closes.
 """
@@ -36,8 +41,8 @@ KEEP_MS = 10**7
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
-    """Return the spec of the barrier that the workers of a history use. ``ttl`` and ``timeout`` are in seconds, ``keep_ms``
-    in ms."""
+    """Return the spec of the barrier that the workers of a history use. ``parties`` is the number of participants. ``ttl`` and
+    ``timeout`` are in seconds, and ``keep_ms`` is in milliseconds."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
@@ -45,8 +50,8 @@ def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) ->
 
 
 def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> LatchSpec:
-    """Return the spec of the latch or event that the workers of a history use. ``kind`` is "event" or "latch", ``timeout`` is
-    in seconds, ``keep_ms`` in ms."""
+    """Return the spec of the latch or event that the workers of a history use. ``kind`` is "event" or "latch", and ``count`` is
+    the initial count. ``timeout`` is in seconds, and ``keep_ms`` is in milliseconds."""
     base = b"hf:{m}"
     return LatchSpec((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
@@ -133,10 +138,11 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Wait at the barrier ``where``, as the public API does. Return True if all participants passed it.
+        """Wait at the barrier ``where``, as the public API does. Return True if all participants passed it, and False if it
+        broke or an error occurred.
 
-        ``takes`` is the duration of the barrier's action, in seconds; None: the barrier has no action. If ``fails`` is
-        True, the action fails.
+        The worker waits at most ``wait`` seconds (None: without limit). ``takes`` is the duration of the barrier's action, in
+        seconds; None: the barrier has no action. If ``fails`` is True, the action fails.
         """
         self._begin()
         self._note("come", until=0.0 if wait is None else wait)

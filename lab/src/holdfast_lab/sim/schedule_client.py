@@ -21,7 +21,7 @@ ANSWER_WITHIN = 0.3
 
 
 def run_of(active_run: ActiveRun) -> str:
-    """Return the name that the history gives to a run: scheduled time, number of the attempt, and "h" if it was started by
+    """Return the name that the history gives to a run: scheduled time, number of the attempt, and "h" if the run was started by
     hand."""
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
@@ -46,9 +46,10 @@ class Lease(RunCore):
 class Service:
     """The service of a schedule in one simulated process. It starts and cancels the runs of jobs.
 
-    ``definition`` is the definition of the jobs that this process registers on the server. ``definitions`` has the jobs of
-    every definition that some process may register. ``takes`` maps the name of each job to a function that draws the duration
-    of a run, in seconds.
+    ``jobs`` has the times and the options of the jobs that this process serves, and ``definition`` is the definition of these
+    jobs that it registers on the server. ``definitions`` has the jobs of every definition that some process may register.
+    ``takes`` maps the name of each job to a function that draws the duration of a run, in seconds. The process runs at most
+    ``limit`` jobs at the same time.
     """
 
     def __init__(

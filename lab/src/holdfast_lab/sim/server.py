@@ -319,7 +319,10 @@ class Server:
         self.cut_all()
 
     def start(self, *, forgets: float = 0.0) -> None:
-        """Start the server. The writes of the last ``forgets`` seconds are lost; infinity: all data is lost."""
+        """Start the server. The writes of the last ``forgets`` seconds are lost; infinity: all data is lost.
+
+        If no past state from before that time is stored (see `keep_past`), all data is lost, too.
+        """
         self.reachable = True
         self._run_anew()
         self.keyspace.now = int(self.wall() * 1e6)

@@ -4,12 +4,14 @@ recorded.
 The cached value is the version number of the source's data. A worker that writes a new version to the source invalidates
 the key after that, as users of a cache do. The events are:
 
-- ``want``: a lookup begins; then its outcome: ``found``, ``load`` (the worker must load the value), ``busy``, ``absent``,
-  ``failed`` or ``cancelled``
-- ``land``: a loaded value is sent to the server; ``landed``: the reply has arrived (``note``: "refused" if the value was
-  not stored); ``aborted``: the load ended without a value
-- ``void`` and ``voided``: an invalidation begins and ends; ``unsure``: it ended with an error or was cancelled, so that it may
-  be done or not
+- ``want``: a lookup begins.
+- ``found``, ``load`` (the worker must load the value), ``busy``, ``absent``, ``failed`` or ``cancelled``: the outcome of the
+  lookup.
+- ``land``: a loaded value is sent to the server.
+- ``landed``: the reply to ``land`` has arrived. ``note`` is "refused" if the value was not stored.
+- ``aborted``: the load has ended without a value.
+- ``void`` and ``voided``: an invalidation begins and ends.
+- ``unsure``: the invalidation has ended with an error or was cancelled. The server may have carried it out or not.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ class CacheClient:
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
     async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
-        """Look up the value. If this worker gets the load lease (right to load), load the value, which takes ``takes``
-        seconds.
+        """Look up the value as ``policy`` says. If this worker gets the load lease (right to load), load the value, which takes
+        ``takes`` seconds.
 
         If ``fails`` is True, the load fails.
         """

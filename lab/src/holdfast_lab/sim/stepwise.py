@@ -114,7 +114,7 @@ class Stepwise(World):
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """Return one of the `options` by its index. Faults come last; they are not computed if the index is lower."""
+        """Return one of the `options` by its index. Faults come last, and are computed only if the index is that of a fault."""
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 

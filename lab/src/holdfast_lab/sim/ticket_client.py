@@ -1,4 +1,4 @@
-"""Tickets in the simulation: a ticket hands a held lock over to another process. Workers issue and redeem them.
+"""Tickets in the simulation: a ticket hands a held lock over to another process. Workers issue and redeem tickets.
 
 Each step is recorded.
 """

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 STOCK = 8
-"""Each time a process has drawn so many tokens, `Worker.pop` acts as if its stock of tokens were empty. The attempt then draws
-a token itself."""
+"""For one in so many tokens of a process, `Worker.pop` acts as if the process's stock of tokens were empty. The attempt then
+draws this token itself."""
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
@@ -109,7 +109,7 @@ class Worker:
         self.lined = ""
         """Name of the last attempt with which the worker waited in the local queue of its process."""
         self.inside = False
-        """True while the worker runs the body of ``with worker.operation():``, that is, one operation of a lock."""
+        """True while the worker runs the body of ``with worker.operation():``, that is, one operation of the library."""
         self.shielded = False
         """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again during this time."""
         self.thrown = ""
@@ -174,7 +174,8 @@ class Worker:
     def cancel(self) -> None:
         """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that it waits for.
 
-        Do nothing if the worker has finished, if it waits for nothing, or if it is cleaning up after a cancellation.
+        Do nothing if the worker has finished, if its process was killed, if the worker waits for nothing, or if it is cleaning
+        up after a cancellation.
         """
         if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
@@ -189,7 +190,7 @@ class Worker:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Mark the body of a ``with`` statement as one operation of a lock. A task that is cancelled in it cleans up
+        """Mark the body of a ``with`` statement as one operation of the library. A task that is cancelled in it cleans up
         undisturbed."""
         self.inside = True
         try:
@@ -408,7 +409,7 @@ class Slot:
         return self._worker.name
 
     def gone(self) -> bool:
-        """Return False: in production, True says that the waiter's event loop was closed, which never happens here."""
+        """Return False. In production, True means that the waiter's event loop was closed, which never happens here."""
         return False
 
     def put(self, outcome: Outcome | None, /) -> bool:

@@ -102,12 +102,12 @@ class World:
         self.register: dict[str, int] = {}
         """The fence of the last accepted write to the protected store, by lock."""
         self.working: set[Worker] = set()
-        """The simulated threads and tasks that have not finished."""
+        """The simulated threads and tasks that have not finished, except those of killed processes."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
         self.closed = False
         self.rare: Counter[str] = Counter()
-        """Counts of the faults that a theme (a rare fault added to a whole history, see `rare`) has injected."""
+        """Counts of the rare events that a theme (a rare fault added to a whole history, see `rare`) has caused, by name."""
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
@@ -246,7 +246,7 @@ class Process:
         self.world = world
         self.server = server
         self.name = self.process_id = name
-        """The process id, in hexadecimal: the first part of each of the process's tokens, which is not secret."""
+        """The process id, in hexadecimal. It is the first part of each token of the process, and this part is not secret."""
         self.face = face
         self.here = True
         self.workers: list[Worker] = []
@@ -277,8 +277,8 @@ class Process:
         self.calls: deque[Callable[[], None]] = deque()
         """Functions that the keeper (background thread) calls at its next run."""
         self.node = Node(self, server.name, partial(self._line, server))
-        """The state that the keeper (background thread) has for the server; if there are several servers, for the first of
-        them."""
+        """The state that the keeper (background thread) has for the server. If there are several servers, it is the state for
+        the first of them."""
         self.nodes: dict[Server, Node] = {server: self.node}
         self.node.wait_graph = Untold(self.node)
         self._board: QuorumNodes | None = None
@@ -296,7 +296,7 @@ class Process:
 
     @staticmethod
     def in_change() -> bool:
-        """Return False: in the simulation, no signal or garbage collection interrupts a change of the state."""
+        """Return False, because no signal or garbage collection interrupts a change of the state in the simulation."""
         return False
 
     # The clock of the process
