@@ -51,7 +51,7 @@ class Report:
     """The result of an exhaustive search: how much was searched, and which schedules violate a rule."""
 
     states: int = 0
-    """Number of different states that were stored: see `Stepwise.sparse`."""
+    """Number of different states that were stored (see `Stepwise.sparse`)."""
     schedules: int = 0
     """Number of schedules that were run, each to the end of the scenario or to a state that an earlier run had reached."""
     ended: int = 0
@@ -74,9 +74,11 @@ def explore(
     progress: Callable[[Report], None] | None = None,
     judge: Judge | None = None,
 ) -> Report:
-    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` of them have broken a rule.
+    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` of them violated a rule.
 
-    If ``broad`` is True, the search is breadth first: schedules that differ early are tried first.
+    If ``broad`` is True, the search is breadth first: schedules that differ early are tried first. ``judge`` returns the
+    violations in a history; None: the rules of locks apply, with these ``limits``. After every 200 schedules, ``progress`` is
+    called with the report so far.
     """
     report = Report()
     seen: set[int] = set()

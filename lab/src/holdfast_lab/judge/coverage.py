@@ -20,7 +20,8 @@ class Coverage:
     events: int = 0
     taken: int = 0
     contended: int = 0
-    """Number of acquisitions after a wait, because another client held the lock."""
+    """Number of acquisitions for which the client had to queue, or found that the lock was held or acquired by another
+    client."""
     handed_over: int = 0
     """Number of acquisitions by a waiter that was in the server's queue."""
     passed: int = 0

@@ -1,8 +1,8 @@
 """A history arranged for judging: the attempts to acquire, the holders with their times, the events of servers, and the
 faults.
 
-The rules judge; this module answers their questions. Two examples: which faults may a process have felt? By what time must
-an event have happened, if the time limit begins again after each fault?
+This module answers the questions of the rules. For example, a rule asks which faults a process may have felt. Or it asks by
+what time an event must have happened, if the time limit begins again after each fault.
 
 A worker does one thing at a time. So an attempt (event ``ask``) ends with the next outcome of the same worker on the same
 lock.
@@ -27,7 +27,8 @@ DRIFT = 1.005
 """Largest ratio of true time to the time that a slow clock of a server or process shows, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Kinds of faults that last until an event ``healed`` ends them. Others end at once, unless their event states an end."""
+"""Kinds of faults that last until an event ``healed`` or ``resumed`` ends them, unless the event of the fault states an end.
+All other faults end at once, unless their event states an end."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
 """Kinds of events that a server records about a lease."""
@@ -130,7 +131,8 @@ class Fault:
     def ends(self, echo: float) -> float:
         """Return the latest time at which a process may feel the fault.
 
-        A fault that delays messages may be felt for at least ``echo`` seconds after its start: the longest delay of a message.
+        A fault that delays messages may be felt for at least ``echo`` seconds after its start, because this is the longest
+        delay of a message.
         """
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
@@ -139,7 +141,7 @@ class Fault:
         return not self.leases or lease in self.leases
 
     def strikes(self, event: Event) -> bool:
-        """Return whether this fault caused this event, which a server recorded."""
+        """Return whether this fault may have caused this event, which a server recorded."""
         if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
             return False
         return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
@@ -301,9 +303,9 @@ class Evidence:
         """Return whether a server fault of these kinds, between two acquisitions, may have made the server grant the lock
         twice.
 
-        The period begins when the server granted the lock for ``earlier``; if that time is unknown, it begins when that
+        The period begins when the server granted the lock for ``earlier``; if that time is unknown, the period begins when that
         lease was requested. The period ends when the server granted the lock for ``later``; if that time is unknown, it ends
-        when the holder acquired the lock.
+        when the holder of ``later`` acquired the lock.
         """
         if earlier.lease == later.lease:
             return False  # a worker that hands its lock on no longer relies on it
@@ -391,8 +393,8 @@ class Evidence:
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
     def deafened(self, process: str, at: float) -> bool:
-        """Return whether the process may have lost its connection for notifications just before ``at``. The server then skips
-        the waiters of this process."""
+        """Return whether the process may have lost its connection for notifications in the `RECONNECTED` seconds before ``at``.
+        The server then skips the waiters of this process."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
@@ -417,7 +419,8 @@ class Evidence:
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
         """Return the latest allowed time of an event: ``seconds`` seconds after ``since``.
 
-        A fault that begins before this time starts the limit again: the event may come ``seconds`` seconds after its end.
+        A fault that begins before this time starts the limit again. The event may then come up to ``seconds`` seconds after the
+        end of the fault.
         """
         due = since + seconds
         for fault in faults:

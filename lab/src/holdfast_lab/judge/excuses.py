@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from holdfast.testing.history import Event
 
 AMNESIA, CLOCK, FORWARD = "amnesia", "clock", "clock forward"
-"""Kinds of faults: a server lost its data; its clock was set forward or back; its clock was set forward, so that keys expired
-early."""
+"""Kinds of faults. `AMNESIA` means that a server lost its data. `CLOCK` means that a server's clock was set. `FORWARD` means
+that the clock was set forward, so that keys expired early."""
 
 
 class Upsets:

@@ -27,9 +27,10 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
     - If the server frees the lock while the holder relies on it, the holder stops relying on it within ``limits.notice``
       seconds, because it is notified of the loss or because its own lease ends.
     - If the lease ends before the release, the holder is notified within ``limits.lag`` seconds.
-    - While its lease lasts and the server keeps the lock, the holder is not notified of a loss. Two faults excuse such a
-      notification: the server's clock was set, or the holder's process ended. With several servers, every fault that may
-      have affected the holder excuses it.
+    - While its lease lasts and the server keeps the lock, the holder is not notified of a loss. Such a notification is excused
+      if the server's clock was set or the holder's process ended. With several servers, every fault that the holder may have
+      felt excuses it. With several holders, it is also excused if the server lost its fence counter, so that an earlier holder
+      in the same process has a higher fence.
 
     Both time limits begin again after each fault that may affect the holder.
     """
@@ -55,8 +56,9 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
     """Return whether a holder was notified of a loss before its lease ended, although the server still kept the lock for this
     holder.
 
-    Excused: the holder's process closed, or the server's clock was set after the holder asked. If several clients may hold the
-    lock, also excused: an earlier holder in the same process has a higher fence, because the server lost its counter.
+    Such a notification is excused if the holder's process ended, or if the server's clock was set after the holder asked. With
+    several servers, every fault that the holder may have felt excuses it. If several clients may hold the lock, it is also
+    excused if an earlier holder in the same process has a higher fence, because the server lost its counter.
     """
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
@@ -183,7 +185,7 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
 
 
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: the server granted the lock to a queued waiter whose process had hung for more than `MUTE` seconds.
+    """Yield a violation for each grant to a queued waiter whose process had hung for more than `MUTE` seconds.
 
     Such a grant delays the other waiters. It is excused in three cases:
 
@@ -211,7 +213,7 @@ def _asks(case: Evidence, process: str, at: float) -> bool:
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: a client waited too long for a lock on several servers, while no client held the lock."""
+    """Yield a violation for each client that waited too long for a lock on several servers while no client held the lock."""
     since = case.start
     holds = sorted(scene.holds, key=attrgetter("since"))
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
@@ -351,7 +353,8 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
-    """Yield violations: a client overtook a waiter that had joined the local queue of their process earlier.
+    """Yield a violation for each waiter that another client of its process overtook, although the waiter had joined the local
+    queue earlier.
 
     A client with a wait of 0 does not join the local queue, so it may overtake. So may the workers in ``outside``, which use
     FairLocks.
@@ -373,8 +376,8 @@ def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Itera
 
 
 def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: a waiter gave up its position in the server's queue, although another waiter of its process could have
-    inherited it."""
+    """Yield a violation for each waiter that gave up its position in the server's queue, although another waiter of its process
+    could have inherited the position."""
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
@@ -404,7 +407,7 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """Return the last time, during its attempt, at which the waiter ``owner`` lost a lock that it held; infinity: it lost none.
+    """Return the time at which the waiter ``owner`` last lost a lock during its attempt; infinity if it lost none.
 
     A client that acquires several locks together gives up all of them when it loses one.
     """
@@ -501,7 +504,8 @@ class Kept(NamedTuple):
     since: float
     until: float
     wanted: list[float]
-    """Times at which a client asked for the lease."""
+    """Times from which a client wanted the lease: it asked for the lease, waited when the holder released it, or was handed it
+    on."""
     passed: bool
     """True if the lease was being handed on to another worker of the process."""
 
@@ -540,8 +544,8 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: a client was refused a lock as busy, although no worker held the lock and a process only kept its
-    lease.
+    """Yield a violation for each client that was refused a lock as busy, although no worker held the lock and a process only
+    kept its lease.
 
     Excused: a fault that the client, or the process that kept the lease, may have felt in this time.
     """

@@ -216,7 +216,8 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _first(case: Evidence, hold: Hold, quorum: int) -> float:
-    """Return the time at which a server first granted the lock for this acquisition."""
+    """Return the time at which the server granted the lock for this acquisition. With several servers, return the time of the
+    first grant. If there is no such time, return the time at which the holder acquired the lock."""
     first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
     return first if quorum > 1 else case.granted(hold) or hold.since
 
@@ -258,10 +259,10 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
       release.
     - No client acquires a lease that its process knows to be lost.
 
-    Excused for the server: a fault of kind amnesia (the server may go back to an older state), clock or foreign. Also
-    excused is a grant that a duplicated request may have caused, with the events that follow from this grant. The server
-    does not learn that a holder considers its lease lost. So after a loss, any fault that the holder may have felt excuses a
-    grant.
+    Excused for the server: a fault of kind amnesia (the server may go back to an older state), clock or foreign. Also excused
+    is a grant that a duplicated request may have caused, with the events that follow from this grant. The server does not learn
+    that a holder considers its lease lost. So after a loss, any fault that the holder may have felt excuses a grant. With
+    several servers, the grants of servers are not judged, because a slow vote may arrive after the end of the lease.
     """
     for hold in case.holds():
         if hold.taken.note:
@@ -408,7 +409,8 @@ def _hurried(case: Evidence, ask: Ask) -> bool:
 
 
 def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) -> bool:
-    """Return True if a late grant was revoked at once, or if a fault may have kept the revocation from the server."""
+    """Return True if a late grant was revoked within ``limits.lag`` seconds, if the history ends before that, or if a fault may
+    have kept the revocation from the server."""
     if case.felt(process_of(asked.who), granted.at, granted.at + limits.lag, limits.echo):
         return True
     said = [event for event in case.leases[granted.attempt] if event.who == granted.who and event.kind == "freed"]

@@ -140,9 +140,9 @@ class Served:
     prompt: float
     """Seconds after a tick within which its run begins, if there are no faults (``calm``); infinity: no limit."""
     new_since: Mapping[str, float | None] | None = None
-    """For each job, by name: the server time in microseconds at which its option ``on_crash=`` was reversed. Infinity:
-    never; None: the definition of the job changed more than once. If this attribute itself is None, all jobs keep their
-    definitions."""
+    """Server time, in microseconds, at which the option ``on_crash=`` of each job was reversed, by the name of the job. The
+    time is infinity if the option was never reversed, and None if the definition of the job changed more than once. If this
+    attribute itself is None, all jobs keep their definitions."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
@@ -196,7 +196,7 @@ def _stretches(case: Served) -> dict[str, list[Stretch]]:
 
 
 def _renewed(history: list[Event]) -> dict[tuple[str, str, str], float]:
-    """Return the time, in seconds, at which the lease of each renewed run ends, by worker, job and attempt."""
+    """Return the virtual time, in seconds, at which the lease of each renewed run ends, by process, job and attempt."""
     return {(event.who, event.lock, event.attempt): event.until for event in history if event.kind == "renewed"}
 
 
@@ -207,7 +207,10 @@ def _tick(attempt: str) -> tuple[int, int]:
 
 def s1_once(case: Served) -> Iterator[Violation]:
     """S1: no attempt to run a tick starts twice. A further attempt starts only after the previous attempt has failed and
-    ended."""
+    ended.
+
+    The function also checks a part of S2: no run relies on its lease for longer than the server keeps the lease.
+    """
     good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
     for job, stretches in case.stretches.items():
         options = case.jobs[job][1]
@@ -326,7 +329,8 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
 
 
 def _after(period: float, tick: int) -> int:
-    """Return the first tick after the time ``tick``. Both are in microseconds. This function uses no code under test."""
+    """Return the first tick after the time ``tick``, both in microseconds. ``period`` is in seconds. This function uses no code
+    under test."""
     step = round(period * 1e6)
     return (tick // step + 1) * step
 

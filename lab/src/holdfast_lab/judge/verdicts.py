@@ -27,7 +27,7 @@ class Docket:
         """Number of cases, by rule, in which a fault excused everything, so that no violation could be reported."""
 
     def decide(self, rule: str, excused: bool = False) -> bool:
-        """Count a case of a rule: as excused if ``excused`` is True, otherwise as judged. Return ``excused``."""
+        """Count a case of a rule as excused if ``excused`` is True, and otherwise as judged. Return ``excused``."""
         (self.excused if excused else self.judged)[rule] += 1
         return excused
 
