@@ -13,7 +13,8 @@ import sys
 import time
 
 OK, VIOLATED, INVALID = 0, 1, 2
-"""Exit codes: no violation was found; a rule was violated; too little happened for a verdict, or the command line was wrong."""
+"""Exit codes. `OK`: no violation was found. `VIOLATED`: a rule was violated. `INVALID`: too little happened for a verdict, or
+the command line was wrong."""
 
 KINDS = {
     "quorum": "simulate a lock on several servers",
@@ -181,7 +182,7 @@ def _is_seed(which: str) -> bool:
 
 
 def _show(which: str, *, requests: bool) -> bool:
-    """Print the timeline of a seed or a schedule. Return whether its history violates a rule."""
+    """Print the timeline of a seed or a schedule. Return True if the history violates a rule."""
     from holdfast_lab import timeline
     from holdfast_lab.runner import swarm_of
     from holdfast_lab.scenarios.quorum import ALL

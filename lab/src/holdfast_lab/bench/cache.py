@@ -147,15 +147,16 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Make the follower process wait for value ``number`` (-1: for the lock). Return the monotonic time at which it waits."""
+    """Make the follower process wait for value ``number`` (-1: for the lock). Return a monotonic time at which it already
+    waits."""
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process. For each number from the pipe, report that it is ready, wait for the value of this number (-1:
-    for the lock), and report the time at which it got it."""
+    """Run the waiting process. For each number from the pipe, it reports that it is ready, waits for the value of this number
+    (-1: for the lock), and reports the time at which it got the value or the lock."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:

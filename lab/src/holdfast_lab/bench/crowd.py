@@ -38,7 +38,7 @@ from holdfast_lab.bench.workers import Worker, workers
 
 PROCESSES, EACH = 2, 8
 WARM_UP = 0.1
-"""Seconds at the start of a round that are not counted: connections are opened, and all threads or tasks arrive."""
+"""Seconds at the start of a round that are not counted, because connections are opened and threads or tasks still arrive."""
 TAPPED = 0.3
 """Seconds of the separate run whose commands are recorded with MONITOR."""
 SLACK = 0.02

@@ -17,8 +17,8 @@ _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release of each lock. Locks take turns of ``at_a_time`` pairs. Return a row of the report
-    for each."""
+    """Measure pairs of acquire and release of each lock. Each lock has ``rounds`` turns of ``at_a_time`` pairs. Return a row of
+    the report, in the group ``group``, for each lock."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     def turn(name: str, many: int = at_a_time) -> None:
@@ -37,8 +37,8 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release in an event loop. Locks take turns of ``at_a_time`` pairs. Return a row for each
-    lock."""
+    """Measure pairs of acquire and release in an event loop. Each lock has ``rounds`` turns of ``at_a_time`` pairs. Return a
+    row of the report, in the group ``group``, for each lock."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     async def turn(name: str, many: int = at_a_time) -> None:

@@ -135,7 +135,7 @@ class Result:
     def compare(self, name: str, one: float | None, other: float | None, relation: str = "", target: float = 0.0) -> None:
         """Add the quotient ``one / other`` to the report, if both were measured.
 
-        ``relation`` and ``target`` say what the quotient should be: "≤" or "≥" ``target``; "": there is no target.
+        ``relation`` is "≤" or "≥" if the quotient should be at most or at least ``target``. It is "" if there is no target.
         """
         if one is not None and other:
             self.figures.append(Figure(name, one / other, "", relation, target))

@@ -148,7 +148,7 @@ async def _order(pipe: Connection, expected: str) -> None:
 
 
 async def _settled(patience: float) -> None:
-    """Wait until this process uses almost no processor time, because all its waiters are queued, but at most ``patience``
+    """Wait until this process uses almost no processor time, because all its waiters are queued then. Wait at most ``patience``
     seconds."""
     deadline = time.monotonic() + patience
     share = 1.0

@@ -22,7 +22,8 @@ class _Failed(NamedTuple):
 
 
 class Worker:
-    """A worker process of the benchmark, as the main process sees it. ``pipe`` is the main process's end of their pipe."""
+    """A worker process of the benchmark, as the main process sees it. ``pipe`` is the main process's end of the pipe between
+    the two."""
 
     def __init__(self, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
         self.pipe, theirs = _SPACE.Pipe()
@@ -59,8 +60,8 @@ class Worker:
 
 @contextmanager
 def workers(count: int, target: Callable[..., None], *arguments: object) -> Iterator[list[Worker]]:
-    """Start ``count`` processes, each of which runs ``target(pipe, *arguments)``. Yield them, and end them after the ``with``
-    block."""
+    """Start ``count`` processes, each of which runs ``target(pipe, *arguments)``. Yield the processes, and end them after the
+    ``with`` block."""
     started: list[Worker] = []
     try:
         for _ in range(count):
