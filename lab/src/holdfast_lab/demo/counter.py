@@ -65,8 +65,8 @@ def main(*, as_json: bool) -> int:
 
 
 def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
-    """Let all processes count at the same time, in one of `WAYS`; print and return the numbers of counted and lost
-    additions."""
+    """Let all processes count at the same time, in one of `WAYS`. Print and return the numbers of counted and lost additions.
+    Without a cure, repeat this until an addition is lost, at most `ROUNDS` times."""
     screen.title(WAYS[way])
     expected = PROCESSES * EACH
     for number in range(1, (ROUNDS if way == "naive" else 1) + 1):
@@ -117,7 +117,7 @@ def count(url: str, times: str) -> None:
 
 
 def naive(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with GET and SET, without a cure: another process may write in between."""
+    """Return a function that adds 1 with GET and SET, without a cure. Another process may write between the two commands."""
 
     def add() -> None:
         number = int(redis.get(key) or 0)
@@ -156,7 +156,7 @@ def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
 
 
 def script(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with a Lua script, the third cure: the server runs no other command in between."""
+    """Return a function that adds 1 with a Lua script, the third cure. The server runs no other command during the script."""
     add_one = redis.register_script(Path(__file__).with_name("add_one.lua").read_text(encoding="ascii"))
 
     def add() -> None:
@@ -166,7 +166,7 @@ def script(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def lock(redis: redis.Redis, url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with GET and SET under a lock, the fourth cure: one process at a time."""
+    """Return a function that adds 1 with GET and SET under a lock, the fourth cure. Only one process at a time does this."""
     add_one = naive(redis, url, key)
     own = holdfast.Lock(url, f"{key}:lock")
 

@@ -47,7 +47,8 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
     """Run a process of the demo: serve the schedule, run the timer's job, and call ``run_now`` for each job name read from
     stdin.
 
-    ``skew``: seconds to add to this process's clock.
+    ``name`` is the name of the schedule, and ``key`` is the list for the records. ``skew`` is the number of seconds to add to
+    this process's clock.
     """
     seconds = float(skew)
     time.time = lambda: _truly() + seconds
@@ -76,8 +77,8 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """Run a job each second by this process's own clock, while a plain ``SET NX`` lock is held, as programs without a schedule
-    do."""
+    """Try a plain ``SET NX`` lock at each second of this process's own clock, and run a job if the lock is free. Programs
+    without a schedule do the same."""
     server = client(url)
     while True:
         tick = int(time.time()) + 1

@@ -16,7 +16,7 @@ from holdfast import fencing
 from holdfast.cli.demo.actors import KEEP_FENCE, act, hear, say
 
 TTL = 2.0
-"""Lease time of the locks, in seconds."""
+"""Lease time of the Redlocks, in seconds."""
 
 MAX_TTL = 2.0
 """Longest lease, in seconds. A server that restarted without its data casts no vote for this long."""
@@ -43,7 +43,7 @@ def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
 
 
 def acquire_in_time(lock: holdfast.Redlock) -> bool:
-    """Acquire a lock; if too few servers can vote, try again. Raises QuorumError if that lasts longer than `PATIENCE`
+    """Acquire a lock. While too few servers can vote, try again. Raises QuorumError if this lasts longer than `PATIENCE`
     seconds."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -56,7 +56,8 @@ def acquire_in_time(lock: holdfast.Redlock) -> bool:
 
 
 class Member:
-    """A process that acquires Redlocks on command. ``data``: URL of the server with the ``key`` that the lock protects."""
+    """A process that acquires Redlocks on command. ``data`` is the URL of the server with the ``key`` that the lock protects.
+    ``urls`` has the URLs of the servers that vote, separated by spaces."""
 
     def __init__(self, urls: str, data: str, key: str) -> None:
         self._urls = urls.split()

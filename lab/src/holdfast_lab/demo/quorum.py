@@ -1,8 +1,8 @@
 """``holdfast demo quorum``: a Redlock on five servers. Some servers are stopped or lose their data. A replica is shown for
 comparison.
 
-Each scene causes one fault and returns the facts that it has measured; a function ``judge_...`` returns the checks of these
-facts. `members` has the code that the processes run.
+Most scenes cause a fault. Each scene returns the facts that it has measured, and a function ``judge_...`` returns the checks of
+these facts. `members` has the code that the processes run.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ def one_forgets(cast: Cast) -> Facts:
 
 
 def judge_one_forgets(facts: Facts) -> list[Check]:
-    """Return the checks of scene 3: the server that lost its data votes again in time. Until then, no lock was lost."""
+    """Return the checks of scene 3: the server that lost its data votes again, but not before the longest lease has passed.
+    Until then, other locks can be acquired, and the held lock is not lost."""
     itself = facts["voted"] and facts["quiet"] >= MAX_TTL
     return [
         Check(f"it votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
@@ -239,7 +240,7 @@ def majority_forgets(cast: Cast) -> Facts:
 
 def judge_majority_forgets(facts: Facts) -> list[Check]:
     """Return the checks of scene 4: a plain SET NX lock is granted twice. The Redlock is granted again only after the first
-    lease has ended."""
+    lease has ended, with a higher fence, and the first holder learns of its loss."""
     first, second = facts["fences"]
     twice = all(len(servers) >= MAJORITY for servers in facts["plain"])
     return [
@@ -347,8 +348,8 @@ def replica_promoted(cast: Cast) -> Facts:
 
 
 def judge_replica_promoted(facts: Facts) -> list[Check]:
-    """Return the checks of scene 7: the promoted replica grants the lock a second time; with replicas=1 it is not
-    granted at all."""
+    """Return the checks of scene 7: the promoted replica grants the lock a second time, with a higher fence. With replicas=1, a
+    lock is not granted at all."""
     first, second = facts["fences"]
     return [
         Check("a replica that lags behind grants the lock a second time", all(facts["given"]) and facts["both_for"] > 0),

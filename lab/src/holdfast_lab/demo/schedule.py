@@ -1,8 +1,8 @@
 """``holdfast demo schedule``: three processes with wrong clocks serve one schedule; each tick runs once, even if a
 process is killed.
 
-`crew` has the code that the processes run. Each scene returns the facts that it has measured; a function ``judge_...`` returns
-the checks of these facts.
+`crew` has the code that the processes run. Each scene returns the facts that it has measured, and a function ``judge_...``
+returns the checks of these facts.
 """
 
 from __future__ import annotations

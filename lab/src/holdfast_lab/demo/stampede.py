@@ -185,7 +185,7 @@ def stale(cast: Cast) -> Facts:
 
 
 def judge_stale(facts: Facts) -> list[Check]:
-    """Return the checks of scene 3: there is one query, and only the caller that makes the query waits."""
+    """Return the checks of scene 3: there is one query, and at least half of the callers do not wait for it."""
     return [
         Check("exactly one query", facts["queries"] == 1),
         Check("the other callers do not wait for the query", facts["median"] < QUERY),
