@@ -211,6 +211,16 @@ print(fencing is sys.modules["holdfast.fencing"])
         holdfast.Lok  # type: ignore[attr-defined]  # noqa: B018 (and a type checker has to see that, too)
 
 
+def test_the_classes_for_threads_need_no_asyncio() -> None:
+    """Although each stands in one file with the class for asyncio."""
+    program = (
+        "import sys, holdfast; [getattr(holdfast, name) for name in holdfast.__all__ if name != 'aio']; print(*sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {"holdfast._api.lock", "holdfast._api.redlock"} <= set(result.stdout.split())
+    assert "asyncio" not in result.stdout.split()
+
+
 def members(cls: type) -> set[str]:
     bases = [base for base in cls.__mro__ if base.__module__.startswith("holdfast.")]
     names = {name for base in bases for name in vars(base)}

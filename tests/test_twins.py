@@ -20,7 +20,7 @@ APART = ("bench",)
 LEFT = {
     ("_core/lock/node.py local_queue", "_core/quorum/nodes.py local_queue"),
 }
-"""Bodies that still stand twice, those of locks. The list only becomes shorter."""
+"""Bodies that still stand twice. The list only becomes shorter."""
 
 
 class Plain(ast.NodeTransformer):
