@@ -1,6 +1,6 @@
-"""Wait for a hand-over in the waiting thread itself, by watching the socket of the keeper's inbox.
+"""Wait for a hand-over in the waiting thread itself, by watching the socket on which the keeper receives notifications.
 
-The keeper (background thread) receives notifications on one connection for each server, its inbox. It lends the inbox's socket
+The keeper (background thread) receives notifications on one connection for each server. It lends the socket of this connection
 to a waiting thread, and does not watch the socket meanwhile. The waiting thread looks at the arrived bytes (MSG_PEEK) without
 reading them, so an interrupt of that thread loses no message. When the keeper has the socket back, it reads the messages. This
 is quicker than waking the waiting thread from the keeper.
@@ -71,7 +71,7 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
     """Wait for the outcome of a waiter in the server's queue, until monotonic time ``until`` (None: without limit).
 
     Return TimedOut if the time is up, and None if the waiter was woken without an outcome. If the keeper can lend the socket
-    of its inbox, the calling thread watches that socket, which is faster than `Slot.take`.
+    on which notifications arrive, the calling thread watches that socket, which is faster than `Slot.take`.
     """
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)

@@ -1,5 +1,5 @@
-"""The choice of connection for the keeper (background thread) to an endpoint: to a single server, or to the servers of a
-Cluster shard."""
+"""The choice of the connection of the keeper (background thread) to an endpoint, which is a single server or a Cluster
+shard."""
 
 from __future__ import annotations
 

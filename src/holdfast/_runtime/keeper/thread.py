@@ -77,7 +77,7 @@ class Keeper:
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self.collected: deque[Reference] = deque()
-        """References to garbage-collected owners that the thread has not handled yet."""
+        """References to garbage-collected owners of leases that the thread has not handled yet."""
         self.wake_at = 0.0
         """Monotonic time, in seconds, at which the thread wakes next."""
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -141,7 +141,7 @@ class Keeper:
             return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
     def knows(self, endpoint: Endpoint) -> bool:
-        """Return True if the keeper has state for this server. It has none for a server in memory that was closed."""
+        """Return True if the keeper has state for this server. It has none for an unused server, or a closed one in memory."""
         return endpoint in self._nodes
 
     def lease_of(self, endpoint: Endpoint, key: bytes) -> HeldLease | None:
