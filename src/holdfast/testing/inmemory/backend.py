@@ -136,7 +136,8 @@ class Memory:
         """Let an imaginary process acquire the lock for ``ttl`` seconds, even if the lock is held. Return the new fence.
 
         The fence is higher than all earlier ones. If ``notice`` is True, a holder in this process has noticed the loss
-        when the method returns. If ``notice`` is False, the holder notices the loss at its next renewal.
+        when the method returns, unless its lock has ``renew=False``. If ``notice`` is False, the holder notices the loss at its
+        next renewal.
         """
         key, state, _ = _keys(lock)
         ms = milliseconds(seconds(ttl, "ttl", MIN_TTL))
@@ -159,8 +160,8 @@ class Memory:
     def flush(self, *, notice: bool = True) -> None:
         """Delete all data of the server, as FLUSHALL does, or a restart without a file.
 
-        If ``notice`` is True, the holders in this process have noticed the loss when the method returns. If ``notice`` is
-        False, they notice the loss at their next renewal.
+        If ``notice`` is True, the holders in this process have noticed the loss when the method returns, except those of locks
+        with ``renew=False``. If ``notice`` is False, the holders notice the loss at their next renewal.
         """
         self._do("FLUSHALL")
         self._noticed(notice)

@@ -50,8 +50,8 @@ class Clock:
     def reset(self) -> None:
         """Set the clock back to real time.
 
-        If the clock was moved, all leases and waits of this process end first, as with `holdfast.close()`. While a lock is
-        held, time must not run backwards.
+        If the clock was moved, all leases and waits of this process end first, as with `holdfast.close()`, because time must
+        not run backwards while a lock is held.
         """
         with self._mutex:
             if local.ahead:

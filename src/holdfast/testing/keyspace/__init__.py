@@ -1,5 +1,6 @@
-"""The data of a Redis server in memory, which executes commands and the library's real Lua scripts. The caller sets its
-clock.
+"""The data of a Redis server in memory, on which commands and the library's real Lua scripts are executed.
+
+The caller sets the clock of the data.
 
 `Keyspace` is a thin layer over Lua. `engine.py` starts the Lua runtime, `base.lua` stores the keys, `scripts.lua` runs
 scripts, and `calls.lua` has the functions that this module calls. The other Lua files have the commands, grouped by their
