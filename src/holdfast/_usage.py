@@ -1,4 +1,4 @@
-"""Extend the TypeError that Python raises for arguments that do not fit a function by an example of a right call."""
+"""Add an example of a right call to the TypeError that Python raises if arguments do not fit a function."""
 
 from __future__ import annotations
 

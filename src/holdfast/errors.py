@@ -5,7 +5,7 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── Deadlock                          several clients wait for each other's locks; this one gave up, so that the others go on
 ├── ResultNotKept                     the call ran earlier and its result could not be stored; the function is not run again
-├── LeaseLost                         the lease has ended although it was not released: another client may hold the lock now
+├── LeaseLost                         the lease has ended although it was not released, so another client may hold the lock now
 ├── NotHeld (also RuntimeError)       release or renewal of a lock that this process does not hold
 │   └── ReleasedTooOften              (also ValueError) release of more permits of a semaphore than this object holds
 ├── HolderChanged                     the lock was not broken, because another client than the expected one holds it
@@ -124,7 +124,7 @@ class HolderChanged(HoldfastError):
 
 
 class ReleasedTooOften(NotHeld, ValueError):
-    """More permits of a semaphore were released than this object holds. It is also a ValueError, which
+    """More permits of a semaphore were released than this object holds. This error is also a ValueError, which
     threading.BoundedSemaphore raises in this case."""
 
 

@@ -140,7 +140,7 @@ def _call(name: str, arguments: list[str]) -> int:
 
 
 def _top(arguments: list[str]) -> int:
-    """Carry out a command line that does not begin with a subcommand: print help or the version, or report an error."""
+    """Print help, the version or an error, for a command line that does not begin with a subcommand."""
     parser = top_parser()
     if not arguments:
         parser.print_help(sys.stderr)

@@ -154,7 +154,7 @@ def _echo(name: str, line: str) -> None:
 
 
 def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> Callable[..., Any]:
-    """Wrap the function of a job, so that each run prints its start and its end: on stderr, or as JSON on stdout."""
+    """Wrap the function of a job, so that each run prints its start and its end on stderr, or as JSON on stdout."""
     given = takes_run(function)
 
     def tell(text: str, run: Run, facts: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""The file to which ``holdfast acquire`` writes its ticket. Only its owner can read it, and it is never partly written.
+"""The file to which ``holdfast acquire`` writes its ticket. Only the owner of the file can read it, and it is never partly
+written.
 
 Before the lock is requested, the ticket is written to a new file in the same directory, and synced to disk. So the ticket of a
 held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the path that the

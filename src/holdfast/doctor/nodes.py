@@ -39,7 +39,7 @@ class Node:
     the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
     """
     now: float = 0.0
-    """Time of the server's clock, in seconds (Unix time)."""
+    """Unix time, in seconds, by the server's clock, or by this machine's clock if the server does not tell its time."""
     holds: int | None = None
     """Number of locks that are held on this server."""
     more: bool = False

@@ -241,7 +241,7 @@ class TimestampLease(BaseTimestampLease):
 
 
 class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[TimestampLease]):
-    """The lock whose key holds the time at which it expires. Programs in many languages use it (SETNX, GET, GETSET).
+    """The lock whose key holds the time at which the lock expires. Programs in many languages use it (SETNX, GET, GETSET).
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
     algorithm, as long as the clocks of all users agree. It can replace a threading.Lock. The first `TimestampLock`
@@ -292,7 +292,7 @@ class AioTimestampLease(BaseTimestampLease):
 
 @of_asyncio
 class AioTimestampLock(BaseTimestampLock[AioTimestampLease, AsyncClient], AioBase[AioTimestampLease]):
-    """The lock whose key holds the time at which it expires. Programs in many languages use it (SETNX, GET, GETSET).
+    """The lock whose key holds the time at which the lock expires. Programs in many languages use it (SETNX, GET, GETSET).
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
     algorithm, as long as the clocks of all users agree. It can replace an asyncio.Lock. The first `TimestampLock`

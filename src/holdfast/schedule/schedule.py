@@ -90,7 +90,7 @@ class Record:
     result: str = ""
     """Return value of the job, shortened, as text."""
     error: str = ""
-    """Exception that the job raised, or reason why it did not run."""
+    """Exception that the job raised, or reason why the run was ended, or why the job did not run."""
 
     @property
     def duration(self) -> float:

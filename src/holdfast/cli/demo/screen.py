@@ -11,7 +11,7 @@ BOLD, GREEN, RED = "1", "32", "31"
 
 
 class Check(NamedTuple):
-    """A statement that must be true in a demo; ``held`` is True if it was."""
+    """A statement that must be true in a demo; ``held`` is True if the statement was true."""
 
     name: str
     held: bool

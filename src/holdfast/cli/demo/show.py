@@ -1,4 +1,4 @@
-"""The common part of all demonstrations of ``holdfast demo``: run the scenes, print text or JSON, compute the exit code."""
+"""The common part of all demonstrations, which runs the scenes, prints text or JSON, and computes the exit code."""
 
 from __future__ import annotations
 
