@@ -212,7 +212,7 @@ def test_what_is_refused(server: PrivateServer, name: str, kind: str, look: redi
                         getattr(commands, own)
             with pytest.raises(AttributeError, match="'gte' is not a command"):
                 tx.read.gte(name)
-            with pytest.raises(ConfigError, match="inside another one that watches the same key"):
+            with pytest.raises(ConfigError, match="inside another transaction that watches the same key"):
                 async with me.within(name, client=me.client):
                     raise AssertionError
             with pytest.raises(RuntimeError, match="in use, or was used before"):

@@ -156,11 +156,11 @@ def test_one_within_another_on_a_key_that_was_watched_later(server: PrivateServe
     async def scene(me: Optimist) -> None:
         async with me.within(name) as tx:
             await done(tx.watch(f"{name}:2", name))
-            with pytest.raises(ConfigError, match="inside another one that watches the same key"):
+            with pytest.raises(ConfigError, match="inside another transaction that watches the same key"):
                 async with me.within(f"{name}:2"):
                     raise AssertionError
             async with me.within(f"{name}:3") as inner:
-                with pytest.raises(ConfigError, match="inside another one that watches the same key"):
+                with pytest.raises(ConfigError, match="inside another transaction that watches the same key"):
                     await done(inner.watch(f"{name}:2"))
         async with me.within(f"{name}:2"):
             pass

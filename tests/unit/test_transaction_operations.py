@@ -144,7 +144,7 @@ def test_the_same_key_is_watched_once_by_whatever_url_of_the_server() -> None:
     def watch() -> None:
         Transaction("redis://localhost", "key")._claim("me")
         Transaction("redis://localhost:6379", "another key")._claim("me")
-        with pytest.raises(ConfigError, match="inside another one"):
+        with pytest.raises(ConfigError, match="inside another transaction"):
             Transaction("redis://localhost:6379", "key")._claim("me")
 
     contextvars.copy_context().run(watch)
