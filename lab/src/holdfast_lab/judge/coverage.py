@@ -88,7 +88,8 @@ class Coverage:
         return self
 
     def of(self, what: str) -> int:
-        """Return a count by its name: the name of a field, "fault slow" (faults of a kind), or "fault slow while held"."""
+        """Return a count by its name: the name of a field, "fault slow" (faults of the kind "slow"), or "fault slow while
+        held"."""
         if not what.startswith("fault "):
             return int(getattr(self, what))
         kind, _, held = what.removeprefix("fault ").partition(" ")

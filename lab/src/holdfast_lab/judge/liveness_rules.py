@@ -160,8 +160,8 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
     """Yield a violation for each queued waiter that never acquired the lock, but was granted it twice or for too long.
 
-    "Too long" is longer than ``limits.claim`` seconds. Excused: a fault of the server, as in rule R1. A second grant is also
-    excused by a late or duplicated request of the waiter.
+    "Too long" is longer than ``limits.claim`` seconds. The effects of a fault of the server are excused, as in rule R1. A late
+    or duplicated request of the waiter also excuses a second grant.
     """
     taken = {hold.lease for hold in scene.holds}
     for lease, place in scene.queued.items():
@@ -547,7 +547,7 @@ def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterat
     """Yield a violation for each client that was refused a lock as busy, although no worker held the lock and a process only
     kept its lease.
 
-    Excused: a fault that the client, or the process that kept the lease, may have felt in this time.
+    A fault that the client, or the process that kept the lease, may have felt in this time excuses the refusal.
     """
     idle = [
         (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)

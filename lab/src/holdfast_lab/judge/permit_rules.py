@@ -51,8 +51,8 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R17: together, the holders never believe that they have more permits than the limit.
 
-    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free. Excused: a
-    fault of the server, as in rule R1.
+    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free. The rule excuses
+    the effects of a fault of the server, as rule R1 does.
     """
     for scene in case.scenes.values():
         believers: list[Hold] = []

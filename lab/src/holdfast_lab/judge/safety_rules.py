@@ -84,8 +84,8 @@ def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     The belief of a client begins with its event ``taken``. It ends with the first of these: the event ``release`` or
     ``lost``, a crash of its process, and the end of its lease as last renewed.
 
-    Excused: a server fault, of a kind in ``limits.excuses``, made the server free the lock of one client early and grant
-    it to the other. The default kinds are amnesia, clock and foreign.
+    The rule excuses a case in which a server fault, of a kind in ``limits.excuses``, made the server free the lock of one
+    client early and grant it to the other. The default kinds are amnesia, clock and foreign.
     """
     for scene in case.scenes.values():
         for earlier, later in pairwise(scene.holds):
@@ -121,7 +121,8 @@ def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
 def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R2: no two holders get the same fence.
 
-    Excused: the server lost its data between the two grants, and its clock had been set back before the second.
+    The rule excuses a case in which the server lost its data between the two grants, if its clock had been set back before the
+    second grant.
     """
     for scene in case.scenes.values():
         seen: dict[int, Hold] = {}
@@ -144,12 +145,12 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     With several servers, a client that acquires the lock after another client has held it gets a greater fence, even if it
     had sent its request before that client acquired the lock.
 
-    Excused:
+    The rule excuses these cases:
 
-    - The faults that rule R2 excuses.
-    - If the lease was handed on inside a process: a fault as in rule R1, after which the server lost the lock or granted it to
+    - The faults that rule R2 excuses have happened.
+    - The lease was handed on inside a process, and after a fault as in rule R1 the server lost the lock or granted it to
       another client.
-    - With several servers, if the client had asked first: a fault as in rule R1.
+    - With several servers, the client had asked first, and a fault as in rule R1 has happened.
     """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
@@ -199,8 +200,9 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
 def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R5: no holder relies on a lock for longer than the server keeps the lock for this holder.
 
-    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of the holder
-    and of the servers. Excused: a fault of kind amnesia, clock or foreign has hit the server since the grant.
+    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of the holder and
+    of the servers. The rule excuses a case in which a fault of kind amnesia, clock or foreign has hit the server since the
+    grant.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -259,10 +261,11 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
       release.
     - No client acquires a lease that its process knows to be lost.
 
-    Excused for the server: a fault of kind amnesia (the server may go back to an older state), clock or foreign. Also excused
-    is a grant that a duplicated request may have caused, with the events that follow from this grant. The server does not learn
-    that a holder considers its lease lost. So after a loss, any fault that the holder may have felt excuses a grant. With
-    several servers, the grants of servers are not judged, because a slow vote may arrive after the end of the lease.
+    The rule excuses what a server does after a fault of kind amnesia (the server may go back to an older state), clock or
+    foreign. It also excuses a grant that a duplicated request may have caused, and the events that follow from this grant. The
+    server does not learn that a holder considers its lease lost. So after a loss, any fault that the holder may have felt
+    excuses a grant. With several servers, the grants of servers are not judged, because a slow vote may arrive after the end of
+    the lease.
     """
     for hold in case.holds():
         if hold.taken.note:
@@ -322,7 +325,8 @@ def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     - The process gets more fences only if it asks for them. They follow the fences that it has.
     - Each worker that gets the lease gets a reserved fence, too, higher than the fence of the worker before.
 
-    Excused: a server fault of kind amnesia, clock or foreign since the first grant of the lease.
+    The rule excuses a case in which a fault of kind amnesia, clock or foreign has hit the server since the first grant of the
+    lease.
     """
     for lease, said in case.leases.items():
         yield from _one_answer(case, lease, said)
@@ -363,8 +367,9 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     it gives up, it does not wait for the reply, so its request to give up may arrive after the grant. In both cases, the grant
     must be revoked within ``limits.lag`` seconds.
 
-    Excused: a fault while the waiter gave up, because the server may not know that it gave up; a duplicate of one of its
-    requests; and a fault of the server since the request, as in rule R1.
+    The rule excuses three kinds of faults. After a fault while the waiter gave up, the server may not know that it gave up. A
+    duplicate of one of the waiter's requests may arrive later. And a fault of the server since the request may have effects as
+    in rule R1.
     """
     for ask in case.asks:
         event = ask.event
@@ -420,8 +425,8 @@ def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) ->
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R15: a release reports what happened, and only one release of a lease reports success.
 
-    If the server kept the lock until the release, the release reports success; otherwise it reports a loss. There are two
-    excuses: a fault may have disturbed the holder during the release, so that the outcome is unknown; or the clock of the
+    If the server kept the lock until the release, the release reports success. Otherwise it reports a loss. The rule excuses
+    two cases: a fault may have disturbed the holder during the release, so that the outcome is unknown, or the clock of the
     server was set after the lock was requested.
     """
     for scene in case.scenes.values():
@@ -446,7 +451,7 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def _denied(case: Evidence, scene: Scene, hold: Hold) -> Iterator[Violation]:
     """Yield a violation if a release that the server carried out in time reports a loss, because it was sent again.
 
-    Excused: a server fault of a kind that takes locks away.
+    The rule excuses this after a server fault of a kind that takes locks away.
     """
     told = next((event for event in case.said(hold) if event.kind == "released"), None)
     kept = max((event.until for event in case.leases[hold.lease] if event.kind in {"granted", "extended"}), default=0.0)

@@ -135,8 +135,8 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds before the start of a run. A tick that fell due in this time does not violate rule S9: the process may not
-    have known of it."""
+    """Seconds before the start of a run. A tick that fell due in this time does not violate rule S9, because the process may
+    not have known of it."""
     prompt: float
     """Seconds after a tick within which its run begins, if there are no faults (``calm``); infinity: no limit."""
     new_since: Mapping[str, float | None] | None = None
