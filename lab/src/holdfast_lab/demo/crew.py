@@ -1,8 +1,8 @@
-"""The processes of ``holdfast demo schedule``. Each process serves a schedule; for comparison, it also runs a job by a plain
+"""The processes of ``holdfast demo schedule``. Each process serves a schedule. For comparison, it also runs a job by a plain
 timer.
 
-The clock of each process, ``time.time()``, is set wrong by some seconds. For each run, the process appends a record to a list
-on the server, with the correct time.
+The clocks of some processes, ``time.time()``, are set wrong by some seconds. For each run, the process appends a record to a
+list on the server, with the correct time.
 """
 
 from __future__ import annotations

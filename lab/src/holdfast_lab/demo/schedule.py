@@ -1,4 +1,4 @@
-"""``holdfast demo schedule``: three processes with wrong clocks serve one schedule; each tick runs once, even if a
+"""``holdfast demo schedule``: three processes, two with wrong clocks, serve one schedule. Each tick runs once, even if a
 process is killed.
 
 `crew` has the code that the processes run. Each scene returns the facts that it has measured, and a function ``judge_...``
