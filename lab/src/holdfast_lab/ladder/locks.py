@@ -1,7 +1,7 @@
 """The locks of the ladder: small locks as tutorials show them, with their defects.
 
-A lock consists of coroutines, like the operations of production: they await requests, which a driver carries out. ``take``
-tries once to acquire the lock. If ``take`` returns None, the client calls it again after a while.
+Like the operations of production, a lock consists of coroutines that await requests. A driver carries the requests out.
+``take`` tries once to acquire the lock. If ``take`` returns None, the client calls it again after a while.
 """
 
 from __future__ import annotations

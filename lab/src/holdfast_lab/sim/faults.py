@@ -39,8 +39,9 @@ def _told(
 ) -> None:
     """Record a fault in the history. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
 
-    If ``heal`` is None, the fault has no duration. ``lock`` is the name of the lock that the fault concerns, and ``lease`` has
-    the names of the leases. If one of them is empty, the fault may concern any lock or any lease.
+    If ``heal`` is None, the fault has no duration. ``what`` describes the fault, and ``who`` is the process or server that it
+    hits. ``lock`` is the name of the lock that the fault concerns, and ``lease`` has the names of the leases. If one of them is
+    empty, the fault may concern any lock or any lease.
     """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:

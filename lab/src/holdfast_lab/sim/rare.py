@@ -268,7 +268,7 @@ class Unrenewed(Theme):
         world.at(world.now + self._lives(seed), self._kill, world)
 
     def _lives(self, seed: int) -> float:
-        """Return the seconds from the start of the history after which the process whose keeper hangs is killed."""
+        """Return when the process with the hanging keeper is killed, in seconds since the start of the history."""
         return self._rng(seed, "lives").uniform(4.0, 8.5)
 
     def _hang(self, world: World, number: int) -> None:

@@ -259,7 +259,8 @@ class Fingerprint:
         self.add_all(LOCAL_QUEUE(local_queue))
 
     def add_promised(self, then: Any) -> None:
-        """Add the state to which the callback of a request refers. Requests that look the same may have different callbacks."""
+        """Add the state that the callback of a request uses, because requests that look the same may have different
+        callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -414,7 +415,7 @@ def same_in_all_states(*types: type) -> None:
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a function that calls ``writer`` for an object the first time, and then adds only the object's number."""
+    """Return a function that calls ``writer`` for an object the first time, and later adds only the object's number."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint.met
@@ -429,7 +430,7 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
 
 
 def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a function that calls ``writer`` for an object the first time, and then adds a copy of what ``writer`` added."""
+    """Return a function that calls ``writer`` for an object the first time, and later adds a copy of what ``writer`` added."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         fingerprint.add_again(value, writer)

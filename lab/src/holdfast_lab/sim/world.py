@@ -211,7 +211,7 @@ class World:
 
 
 class _Collected:
-    """A replacement for the keeper's list of garbage-collected owners of leases: the keeper handles each of them at once."""
+    """A replacement for the keeper's list of garbage-collected owners of leases. The keeper handles each such owner at once."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
