@@ -46,7 +46,7 @@ class BaseElectionLock(BaseLock[L, Client]):
     """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
     server's queue."""
 
-    _again = "this candidate leads already, until it resigns"
+    _again: str = "this candidate leads already, until it resigns"
 
     _shared = False
     _strategy = election.FOR_A_CANDIDATE

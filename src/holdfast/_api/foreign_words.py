@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+Words = Mapping[str, str]
+"""Words of other libraries, with what to use instead."""
+
 _LEASE = "pass ttl= for how long the lock outlives a crashed holder; a live holder renews it"
 _WAIT = "pass wait= for how long to wait for the lock"
 _AT_ONCE = "pass wait=0 to fail at once, or call acquire(blocking=False)"
@@ -123,7 +126,7 @@ _OF = {
 }
 """Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
 
-LOCK_METHODS = {
+LOCK_METHODS: Words = {
     "extend": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
     "reacquire": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
     "renew": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
@@ -140,10 +143,10 @@ LOCK_METHODS = {
 """Methods and attributes of locks of other libraries, and what a lock or its lease of holdfast has instead. The tables below
 are for the other classes of holdfast."""
 
-SEMAPHORE_METHODS = LOCK_METHODS | dict.fromkeys(
+SEMAPHORE_METHODS: Words = {**LOCK_METHODS} | dict.fromkeys(
     ("value", "permits", "capacity", "size"), "call limit() for the number of permits, or available() for the free ones"
 )
-LEASE_METHODS = {
+LEASE_METHODS: Words = {
     **dict.fromkeys(
         ("extend", "reacquire", "refresh"), "call renew(ttl); the lease is renewed by itself unless the lock has renew=False"
     ),
@@ -157,12 +160,12 @@ LEASE_METHODS = {
     "unlock": "call release()",
 }
 _BOTH_SIDES = "use one of the two sides, as in `with lock.read:` or `lock.write.acquire()`"
-RWLOCK_METHODS = {
+RWLOCK_METHODS: Words = {
     **dict.fromkeys(("acquire", "release", "locked", "lease", "statistics"), _BOTH_SIDES),
     **dict.fromkeys(("read_lock", "reader", "shared", "acquire_read", "gen_rlock"), "use read, as in `with lock.read:`"),
     **dict.fromkeys(("write_lock", "writer", "exclusive", "acquire_write", "gen_wlock"), "use write, as in `with lock.write:`"),
 }
-CACHE_METHODS = {
+CACHE_METHODS: Words = {
     **dict.fromkeys(("get_or_set", "get_or_create", "get_or_compute", "remember", "fetch"), "call get_or_load(key, loader)"),
     **dict.fromkeys(("cached", "cache", "cache_on_arguments", "wrap"), 'decorate with @cache.memoize("price:{sku}")'),
     **dict.fromkeys(("add", "put"), "call set(key, value)"),
@@ -170,7 +173,7 @@ CACHE_METHODS = {
     **dict.fromkeys(("flush", "flush_all", "reset"), "call clear()"),
     **dict.fromkeys(("stats", "info"), "call statistics()"),
 }
-MEMOIZED_METHODS = {
+MEMOIZED_METHODS: Words = {
     **dict.fromkeys(("cache_clear", "clear", "delete", "delete_memoized"), "call invalidate() with the arguments of a call"),
     **dict.fromkeys(("cache_info", "info"), "call statistics() of the cache"),
     **dict.fromkeys(("uncached", "original", "func"), "use __wrapped__"),
@@ -180,14 +183,14 @@ _READ, _QUEUE, _EXEC = (
     "use queue, as in tx.queue.set(key, value)",
     "EXEC is sent at the end of `with`",
 )
-TRANSACTION_METHODS = {
+TRANSACTION_METHODS: Words = {
     **dict.fromkeys(("get", "mget", "hget", "hgetall", "exists", "lrange", "smembers"), _READ),
     **dict.fromkeys(("set", "hset", "incr", "decr", "incrby", "delete", "expire", "lpush", "rpush", "sadd", "zadd"), _QUEUE),
     **dict.fromkeys(("write", "multi", "pipeline", "pipe"), _QUEUE),
     **dict.fromkeys(("execute", "commit"), _EXEC),
     **dict.fromkeys(("rollback", "discard", "unwatch", "reset"), f"{_EXEC}, unless the block raises"),
 }
-ELECTION_METHODS = {
+ELECTION_METHODS: Words = {
     **dict.fromkeys(("run", "start", "elect", "lead", "acquire"), "use `with election as term:`, or call campaign()"),
     **dict.fromkeys(("stop", "release", "step_down", "abdicate"), "call resign()"),
     **dict.fromkeys(("elected", "is_elected", "leading"), "use is_leader"),
@@ -196,7 +199,7 @@ ELECTION_METHODS = {
     **dict.fromkeys(("id", "identifier"), "use candidate"),
 }
 _DECLARE = 'decorate a function with @schedule.every("5m") or @schedule.cron("0 3 * * *"), or call add()'
-SCHEDULE_METHODS = {
+SCHEDULE_METHODS: Words = {
     **dict.fromkeys(("add_job", "job", "task", "scheduled_job", "interval", "repeat", "do"), _DECLARE),
     **dict.fromkeys(("run_forever", "run_pending", "serve", "loop"), "call run()"),
     **dict.fromkeys(("shutdown", "close"), "call stop()"),
@@ -204,12 +207,12 @@ SCHEDULE_METHODS = {
     **dict.fromkeys(("trigger", "execute", "run_job"), "call run_now(job)"),
     **dict.fromkeys(("pause_job", "resume_job", "remove_job"), "leave out _job: call pause(job), resume(job) or remove(job)"),
 }
-INSPECTOR_METHODS = {
+INSPECTOR_METHODS: Words = {
     **dict.fromkeys(("ls", "list", "all", "keys", "scan"), "iterate over locks()"),
     **dict.fromkeys(("get", "info", "holder", "lock", "inspect"), "call show(name)"),
     **dict.fromkeys(("kill", "revoke", "force_release", "unlock", "delete"), "call break_lock(name)"),
 }
-CONNECTION_METHODS = {
+CONNECTION_METHODS: Words = {
     **dict.fromkeys(("mutex", "acquire", "Lock"), "call lock(name)"),
     **dict.fromkeys(("rw_lock", "read_lock", "write_lock"), "call rwlock(name), whose read and write are the two sides"),
     **dict.fromkeys(("leader", "leader_election"), "call election(name)"),
@@ -269,7 +272,7 @@ def hint_for_name(name: str) -> str:
 class ForeignMethods:
     """A base class whose error names the right method when a user looks up a method of another library."""
 
-    _foreign: ClassVar[Mapping[str, str]] = LOCK_METHODS
+    _foreign: ClassVar[Words] = LOCK_METHODS
     """Methods and attributes of other libraries, and what this class has instead."""
 
     if not TYPE_CHECKING:  # a type checker must refuse these names

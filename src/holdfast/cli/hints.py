@@ -67,7 +67,7 @@ _CHILD, _NO_FILE = "the command always runs as a child", "no file descriptor of 
 NEEDLESS = {"-F": _CHILD, "--no-fork": _CHILD, "-o": _NO_FILE, "--close": _NO_FILE}
 """Maps options of flock that `run` does not need to the reason."""
 
-ACTIONS = {
+ACTIONS: dict[str, dict[str, str]] = {
     "jobs": {**dict.fromkeys(("list", "ls", "show", "status"), "without an action, it lists the jobs"), "delete": "remove"},
     "server": dict.fromkeys(("start", "run"), "--port N runs one, and local:// starts this machine's own at its first use"),
     "nodes": dict.fromkeys(("list", "ls", "show", "status"), "without an action, it shows the servers"),

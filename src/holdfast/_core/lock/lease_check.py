@@ -47,12 +47,12 @@ class LeaseCheck:
     __slots__ = ("asked_at", "due_at", "node", "question")
 
     def __init__(self, node: QueuePort) -> None:
-        self.node = node
+        self.node: QueuePort = node
         self.question: Question | None = None
         """The early renewal that a waiter has caused, until its reply arrives; None: there is none."""
-        self.asked_at = float("-inf")
+        self.asked_at: float = float("-inf")
         """Monotonic time, in seconds, at which a waiter last caused an early renewal; -infinity: never."""
-        self.due_at = float("inf")
+        self.due_at: float = float("inf")
         """Monotonic time, in seconds, of the next early renewal for the first waiter; infinity: never."""
 
     def join(self, attempt: Attempt, held_lease: HeldLease | None, now: float) -> bool:

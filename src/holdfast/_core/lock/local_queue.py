@@ -150,7 +150,7 @@ class LocalQueue:
         self.late_at = float("inf")
         """Monotonic time, in seconds, before which no waiter times out; infinity: no waiter has a timeout."""
         self.linger_until = self.next_look = 0.0
-        self.check = LeaseCheck(node)
+        self.check: LeaseCheck = LeaseCheck(node)
         self.last_reply = NO_ANSWER
         """The latest reply with which the server reported another holder of the lock; `NO_ANSWER` before such a reply."""
         self.trouble: Exception | None = None
