@@ -71,6 +71,16 @@ def test_what_is_no_lock_is_not_mentioned(server: PrivateServer, name: str, look
     look.delete(*look.keys(f"{name}-*"))
 
 
+def test_a_key_that_this_process_holds_itself_is_not_mentioned(server: PrivateServer, name: str, found: Found) -> None:
+    """A lock with both keys, with which a fleet drops ``key=``."""
+    both = holdfast.MultiLock([holdfast.Lock(server.url, f"old {name}", key=name), holdfast.Lock(server.url, name)])
+    with Monitor(server.url) as monitor, both:
+        monitor.until(1, f"GETRANGE {name}")
+        with holdfast.Lock(server.url, f"{name}-next"):
+            monitor.until(1, f"GETRANGE {name}-next")  # so the first reply has been read
+    assert found() == []
+
+
 def test_chosen_keys_are_not_looked_at(server: PrivateServer, name: str, look: redis.Redis, found: Found) -> None:
     with look.lock(name), Monitor(server.url) as monitor:
         with holdfast.Lock(server.url, name, prefix="app:"), holdfast.Lock(server.url, name, key=f"{name}-key"):

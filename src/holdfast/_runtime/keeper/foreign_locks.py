@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
     class _Keeper(KeeperThread, LineKeeper, Protocol):
+        process_id: str
+
         def knows(self, endpoint: Endpoint) -> bool: ...
 
 
@@ -80,6 +82,8 @@ class ForeignLocks:
     def _on_value(self, endpoint: Endpoint, spec: Spec, key: bytes, value: Any, _sent: float) -> None:
         if isinstance(value, Refused):
             self._ended = self._ended or value.code == "NOPERM"
+        elif isinstance(value, bytes) and value.startswith(self._keeper.process_id.encode()):
+            pass  # this process holds that key, too, as a program does that changes from ``key=`` to a lock without it
         elif isinstance(value, bytes) and foreign_lock.may_be_lock(value):
             expiry = Command(("PTTL", key), ANSWER_WITHIN_S)
             self._keeper.line_to(endpoint).call(expiry, functools.partial(self._on_expiry, endpoint, spec, key, value))
