@@ -595,7 +595,7 @@ def test_what_is_given_back_is_not_questioned(house: House, servers: int) -> Non
     if servers:
         held_lease.end()
     assert asks(house) is None
-    assert house.local_queue.check.question is None
+    assert not house.local_queue.awaits_check
 
 
 # Loss

@@ -194,7 +194,7 @@ class Issue:
         core.may_hand_over()
         local_queue, held_lease = core.attempt.local_queue, core.held_lease
         with local_queue.mutex if local_queue is not None else nullcontext():
-            if held_lease.over or (local_queue is not None and local_queue.turn_of is not core.attempt):
+            if held_lease.over or (local_queue is not None and not local_queue.has_lease(core.attempt)):
                 raise core.not_held()
             self._begun = held_lease.over = True
         core.forget()

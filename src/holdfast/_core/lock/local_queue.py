@@ -279,6 +279,11 @@ class LocalQueue:
             left = max(0.0, held_lease.latest - now) if held_lease.over else held_lease.remaining(now)
             return Busy(left, held_lease.last_fence, held_lease.token.partition(".")[0], False)
 
+    @property
+    def awaits_check(self) -> bool:
+        """Return True if an early renewal, which checks whether the lease still exists on the server, has no reply yet."""
+        return self.check.question is not None
+
     def answered(self, token: str, made: float, *, known: bool) -> None:
         """Note the result of a renewal that was requested at monotonic time ``made``.
 

@@ -367,7 +367,7 @@ class Node:
         for held_lease in lost:
             self.keeper.safely(self.keeper.report, held_lease)
         for renew, local_queue in zip(batch, local_queues, strict=True):
-            if local_queue is not None and local_queue.check.question is not None:
+            if local_queue is not None and local_queue.awaits_check:
                 known = not (isinstance(answers, WireError) or renew.held_lease.lost)
                 local_queue.answered(renew.held_lease.token, renew.made, known=known)
 

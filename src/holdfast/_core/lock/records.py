@@ -55,14 +55,6 @@ def count_hold(tally: Tally, seconds: float) -> None:
         tally.longest_hold = seconds
 
 
-class Check(Protocol):
-    """The check of a lease on the server. The class is `_core.lock.lease_check.LeaseCheck`."""
-
-    @property
-    def question(self) -> object:
-        """Return the early renewal whose reply is outstanding; None: there is none."""
-
-
 class Queue(Protocol):
     """The queue inside this process for one lock, as other modules use it.
 
@@ -81,10 +73,6 @@ class Queue(Protocol):
         """Return the mutex that protects this queue."""
 
     @property
-    def turn_of(self) -> object:
-        """Return the attempt with the turn, which holds the lock or asks the server for it; None: no attempt has the turn."""
-
-    @property
     def held_lease(self) -> HeldLease | None:
         """Return the lease that this process holds; None if it holds none.
 
@@ -92,8 +80,8 @@ class Queue(Protocol):
         """
 
     @property
-    def check(self) -> Check:
-        """Return the early renewals that check whether the lease still exists on the server."""
+    def awaits_check(self) -> bool:
+        """Return True if an early renewal, which checks whether the lease still exists on the server, has no reply yet."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers (was released and is kept for quick reuse).

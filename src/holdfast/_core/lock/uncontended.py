@@ -71,10 +71,7 @@ def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bo
     queue = attempt.local_queue
     if wait is None and queue is not None and queue.held_lease is not None and is_held_by(queue.held_lease, owner, inside=True):
         return False
-    if queue is None or wait == 0 or not isinstance(queue.turn_of, Attempt):
-        return False
-    assert isinstance(queue, LocalQueue)
-    if queue.in_change():
+    if not isinstance(queue, LocalQueue) or wait == 0 or not isinstance(queue.turn_of, Attempt) or queue.in_change():
         return False
     attempt.began = now
     if wait is not None:
@@ -108,8 +105,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
     with node.mutex:
         outdated = register(node, held_lease, came)
         early = bool(node.asked_early) and node.asked_for(attempt.token)  # a waiter's message for it came before the reply
-        if queue is not None and queue.turn_of is attempt:
-            assert isinstance(queue, LocalQueue)
+        if isinstance(queue, LocalQueue) and queue.turn_of is attempt:
             queue.crowded, queue.asked, queue.trouble = early, queue.asked or early, None
             queue.held_lease = held_lease
     for lost in outdated:
