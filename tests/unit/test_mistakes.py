@@ -39,6 +39,7 @@ WORDS = {
     "retry_times": "leave it out.*notified",
     "auto_renewal": "renewed by default.*renew=False",
     "thread_local": "leave it out: any thread",
+    "raise_on_release_error": "leave it out.*LeaseLost",
     "id": "pass label=",
     "value": "pass limit=",
     "redis": "first argument",
