@@ -1,8 +1,8 @@
-"""Writes down what is public: names, signatures and members of the modules, and the help of each subcommand.
+"""Writes down what is public: names, signatures and members of the modules, the help of each subcommand, and error texts.
 
-PYTHONPATH=tests python -m api.public     # writes names.txt and help.txt again (`make api`)
+PYTHONPATH=tests python -m api.public     # writes names.txt, help.txt and errors.txt again (`make api`)
 
-A change of the public interface is a change of these two files, which is reviewed like code.
+A change of the public interface is a change of these files, which is reviewed like code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 HERE = Path(__file__).parent
-NAMES, HELP = HERE / "names.txt", HERE / "help.txt"
+NAMES, HELP, ERRORS = HERE / "names.txt", HERE / "help.txt", HERE / "errors.txt"
 
 MODULES = (
     "holdfast",
@@ -229,6 +229,22 @@ def helps() -> str:
     return "\n".join(line.rstrip() for line in "\n".join(parts).splitlines()) + "\n"
 
 
+def errors() -> str:
+    """Return errors.txt: the text of each mistake that is provoked in `unit.test_mistakes` and `unit.test_mistaken_values`."""
+    from unit.test_mistaken_values import MISTAKES
+    from unit.test_mistakes import CALLS, CLIENTS
+
+    lines: dict[str, None] = {}  # a set that keeps the order
+    calls = [*(one[0] for one in CLIENTS), *(one[0] for one in CALLS), *(one[0] for one in MISTAKES)]
+    for call in calls:
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            lines[f"{type(error).__name__}: {re.sub(r'0x[0-9a-f]+', '0x...', str(error))}"] = None
+    return "\n".join(["# The texts of errors about wrong arguments, written by `make api`.", "", *lines]) + "\n"
+
+
 if __name__ == "__main__":
     NAMES.write_text(names())
     HELP.write_text(helps())
+    ERRORS.write_text(errors())

@@ -32,6 +32,10 @@ def test_help() -> None:
     assert public.helps() == public.HELP.read_text(), "run `make api`, and review what it changes"
 
 
+def test_errors() -> None:
+    assert public.errors() == public.ERRORS.read_text(), "run `make api`, and review what it changes"
+
+
 @pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
 def test_users_can_import_the_types_of_all_results(api: ModuleType) -> None:
     (section,) = re.findall(rf"^## {re.escape(api.__name__)}\n(.*?)(?=^## |\Z)", public.names(), re.MULTILINE | re.DOTALL)

@@ -168,7 +168,7 @@ def test_an_option_with_a_typing_error(option: str, meant: str) -> None:
         NOWHERE.Lock(URL, "x", xyzzy=1)
 
 
-OBJECTS: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {
+OBJECTS: dict[str, tuple[tuple[object, ...], foreign_words.Words]] = {
     "Semaphore": (("x", 3), foreign_words.SEMAPHORE_METHODS),
     "RWLock": (("x",), foreign_words.RWLOCK_METHODS),
     "Cache": (("x",), foreign_words.CACHE_METHODS),
