@@ -316,7 +316,7 @@ OF_ASYNCIO = {
     "AsyncClient": "SyncClient",
     "valkey.asyncio.Valkey": "valkey.Valkey",
     "Tasks may share": "Threads may share",
-    "(a coroutine function": "(a function",
+    "is a coroutine function without arguments": "is a function without arguments",
     "classes of `holdfast.aio`": "classes of `holdfast`",
     "this event loop has opened to the servers.": "this process has opened to the servers and does not use now.",
 }
