@@ -334,7 +334,6 @@ STATED_DIFFERENCES = {
     "BaseSyncLock.__exit__": (", or was cancelled because of the loss",),
     "RLock.__exit__": (", or was cancelled because of the loss",),
     "Transaction.run": ("a coroutine function, ",),
-    "Cache.get_or_load": ("coroutine ",),
     "Connection.close": (" A request that is under way fails.",),
 }
 ON_LOST = {
