@@ -110,6 +110,17 @@ PASSING = (
 
 LEAVING = (
     Mutation(
+        "withdrawn-with-the-turn",
+        "_core/lock/local_queue.py",
+        "LocalQueue._withdraw",
+        Instead(
+            "not isinstance(turn, AskServer) or turn.place is None or not self._pass_place_on(attempt, turn.place)",
+            "isinstance(turn, AskServer) and (turn.place is None or not self._pass_place_on(attempt, turn.place))",
+        ),
+        "an attempt that gives up during its first request for a free lock keeps the turn",
+        "lock+crowded",
+    ),
+    Mutation(
         "withdrawn-pass-dropped",
         "_core/lock/local_queue.py",
         "LocalQueue._hand_on",

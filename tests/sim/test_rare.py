@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from holdfast_lab.runner import SWARMS, RunnerTotals, batch, swarm_of
-from holdfast_lab.sim.rare import PLAIN, THEMES
+from holdfast_lab.sim.rare import THEMES
+from holdfast_lab.sim.theme import PLAIN
 from sim.searches import by_turns
 
 MANY = 3_000

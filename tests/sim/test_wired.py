@@ -12,7 +12,7 @@ import pytest
 
 from holdfast_lab.runner import batch
 from holdfast_lab.sim.rare import THEMES
-from holdfast_lab.wired.histories import simulate
+from holdfast_lab.wired.seeds import simulate
 from sim.wired_defects import WIRED
 from sources import turn
 

@@ -85,4 +85,22 @@ UNCONTENDED = (
         Instead("attempt.until = now + wait", "attempt.until = None"),
         "a waiter in the local queue waits without limit",
     ),
+    Mutation(
+        "left-fair-still-held",
+        HERE,
+        "leave",
+        Instead("over, held_lease.over = held_lease.over, True", "over = held_lease.over"),
+        "the lease of a FairLock goes on while it is released, and after that",
+    ),
+    Mutation(
+        "took-without-early-message",
+        HERE,
+        "took",
+        Instead(
+            "queue.crowded, queue.asked, queue.trouble = early, queue.asked or early, None",
+            "queue.crowded, queue.asked, queue.trouble = False, False, None",
+        ),
+        "the message that another client waits is forgotten if it came before the reply that grants the lock",
+        "lock+overtaken",
+    ),
 )

@@ -265,6 +265,61 @@ WIRED = (
         "the operations of an event loop that was closed are not ended by the keeper",
         "wired+closing",
     ),
+    Mutation(
+        "released-by-nobody",
+        "_runtime/drivers/aio.py",
+        "Driver.release",
+        Instead("if asked is None: return None", "if asked is None: return False"),
+        "a release for which no connection is open counts as not begun, though the lease has ended here",
+        "wired+objects",
+    ),
+    Mutation(
+        "interrupted-with-a-reply-owed",
+        "_net/sync_connection.py",
+        "ConnectionPool.exchange",
+        Instead(
+            "if connection is not None:\n    connection.close()",
+            "from sys import exception\n"
+            "if connection is not None and isinstance(exception(), Exception):\n"
+            "    connection.close()\n"
+            "elif connection is not None:\n"
+            "    idle.append(connection)",
+        ),
+        "a connection whose request was interrupted serves the next one, and gets the reply to the earlier one",
+        "wired+objects",
+    ),
+    Mutation(
+        "unsent-with-the-oldest-futures",
+        "_net/aio_connection.py",
+        "_Protocol._fail",
+        Instead("unsent.append((out.pop(), *in_flight.pop()))", "unsent.append((out.pop(), *in_flight.popleft()))"),
+        "requests that did not leave before their connection was lost are answered to the oldest ones that did",
+        "wired+objects",
+    ),
+    Mutation(
+        "dead-connections-stay-idle",
+        "_net/sync_pool.py",
+        "Pool.exchange",
+        Instead("self._close_idle()", "pass"),
+        "after an error, the other idle connections are used, although they are most likely dead too",
+        "wired+objects",
+    ),
+    Mutation(
+        "registered-without-a-look",
+        "_core/lock/renewal.py",
+        "register",
+        Instead("at < keeper.wake_at or keeper.collected or not keeper.looks", "at < keeper.wake_at or keeper.collected"),
+        "a lease that lasts gets no connection for its renewal before it is due, if the keeper is awake for another reason",
+        "wired+objects",
+    ),
+    Mutation(
+        "led-with-nothing-in-flight",
+        "_core/lock/uncontended.py",
+        "lead",
+        Instead("attempt.may_be_on_server = attempt.maybe_in_flight = True", "attempt.may_be_on_server = True"),
+        "an interrupted attempt is undone without a revocation, so its late request acquires the lock for nobody",
+        "wired+objects",
+    ),
 )
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from holdfast.testing.history import FAULTS
 from holdfast_lab.judge.coverage import Coverage
-from holdfast_lab.sim.rare import THEMES, Theme
+from holdfast_lab.sim.rare import THEMES
+from holdfast_lab.sim.theme import Theme
 from holdfast_lab.swarms import break_lock as break_lock_swarm
 from holdfast_lab.swarms import election as election_swarm
 from holdfast_lab.swarms import lock as lock_swarm
@@ -26,7 +27,8 @@ from holdfast_lab.swarms import schedule as schedule_swarm
 from holdfast_lab.swarms import single_flight as single_flight_swarm
 from holdfast_lab.swarms import ticket as ticket_swarm
 from holdfast_lab.swarms.result import Run
-from holdfast_lab.wired import histories as wired
+from holdfast_lab.wired import seeds as wired
+from holdfast_lab.wired.histories import FAULTS as FAULTS_OF_DRIVERS
 
 BATCH = 100
 """Number of seeds (histories) that a process simulates before it reports its results."""
@@ -155,7 +157,7 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 
 
 ENOUGH_OF_DRIVERS = {
-    **{f"wired {fault}": 500 for fault in wired.FAULTS},
+    **{f"wired {fault}": 500 for fault in FAULTS_OF_DRIVERS},
     "wired closed": 100,
     "wired taken": 1000,
     "wired renewed": 500,

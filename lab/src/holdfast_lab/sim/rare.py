@@ -11,70 +11,21 @@ import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from holdfast._core.inspect.break_lock import BREAK_PERMITS
-from holdfast._core.lock.replies import RELEASE
+from holdfast._core.lock.replies import ACQUIRE, RELEASE
 from holdfast._core.names import PREFIX, guard_key, lock_keys
 from holdfast._core.requests import Call, Run
 from holdfast_lab.sim.faults import mishaps, move, turn_away
 from holdfast_lab.sim.network import Push, Wire
 from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.theme import PEACE, Moment, Theme, strike
 from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.world import World
-
-Moment = Callable[[float], float]
-"""A function that converts a number from 0 to 1 to the time of a fault. The swarm counts this time in seconds or in events."""
-
-
-PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
-"""Names of the rules that judge only histories with no or almost no faults."""
-
-
-class Theme:
-    """A theme: a rare fault that is added to a whole history. This base class adds nothing."""
-
-    name = ""
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """Swarms (kinds of random histories) to which the theme applies, each with the minimum counts of events in 1,000
-    histories."""
-    unjudged: ClassVar[frozenset[str]] = PEACE
-    """Names of the rules that can judge no case under the theme, because the fault excuses every case."""
-    more_rules: ClassVar[tuple[str, ...]] = ()
-    """Names of the rules that are checked only under the theme."""
-
-    histories = 12
-    """Number of histories that the tests run under this theme, for each swarm (kind of histories) to which it applies."""
-    resets = False
-    """True if barriers, latches and events are reset at random while workers wait for them."""
-
-    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        """Change the parameters that were drawn from the seed, before the world is built from them."""
-
-    def begin(self, seed: int, world: World) -> None:
-        """Change the world before the history begins, or plan the theme's faults in it."""
-
-    def counts(self, world: Any) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
-        """Return how often each of the theme's faults happened in a history that has ended, by the name of the fault."""
-        return Counter()
-
-    def use(self, seed: int, users: Any) -> None:
-        """Change how the workers of a history use permits (`swarms.permit.Users`), before the history begins."""
-
-    def _rng(self, seed: int, part: str = "") -> random.Random:
-        return random.Random(f"{self.name}{part} {seed}")
-
-
-PLAIN = Theme()
-
-
-def _strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
-    """Add faults of these kinds to the profile, at random moments. The number of added faults is drawn from ``times``."""
-    for _ in range(rng.choice(times)):
-        lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
-        profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))
+from holdfast_lab.wired.themes import Closing, Foreign, Objects, Polling, Redirecting, Voting
 
 
 class Forgetful(Theme):
@@ -87,7 +38,7 @@ class Forgetful(Theme):
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        _strike(self._rng(seed), profile, moment, ("amnesia", "amnesia", "flush"), (1, 1, 2, 3))
+        strike(self._rng(seed), profile, moment, ("amnesia", "amnesia", "flush"), (1, 1, 2, 3))
 
     def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the faults have their own seed
         for server in world.servers:
@@ -106,7 +57,7 @@ class Jumping(Theme):
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        _strike(self._rng(seed), profile, moment, ("clock",), (1, 2, 3))
+        strike(self._rng(seed), profile, moment, ("clock",), (1, 2, 3))
 
     def counts(self, world: World) -> Counter[str]:
         return Counter(
@@ -178,7 +129,7 @@ class Forbidden(Theme):
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        _strike(self._rng(seed), profile, moment, ("unplug",), (4, 6, 8))
+        strike(self._rng(seed), profile, moment, ("unplug",), (4, 6, 8))
         profile.slow_share = 0.0  # otherwise an inbox may be cut too long for the excuse in the rule about the waiters' order
 
     def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the same for all seeds
@@ -519,7 +470,7 @@ class SetBack(Jumping):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         rng = self._rng(seed)
-        _strike(rng, profile, moment, ("clock",), (2, 3, 4))
+        strike(rng, profile, moment, ("clock",), (2, 3, 4))
         how = rng.choice(("tag", "tag", "all", "drop"))
         planned = [planned for _, rounds in profile.workers for planned in rounds]
         if not any(one.write == "store" for one in planned):  # if a worker stores values, it must be the only writer
@@ -700,93 +651,52 @@ class Moving(Theme):
         return world.rare
 
 
-class Voting(Theme):
-    """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
+class Overtaken(Theme):
+    """A theme in which the reply that grants a lock is late, and the message that another client waits overtakes it.
 
-    name = "voting"
-    unjudged: ClassVar[frozenset[str]] = frozenset()
-    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
-    }
-    face = "asyncio"
+    The process that gets the lock could hand it on among its workers for long. Nothing else goes wrong.
+    """
 
-    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        rng = self._rng(seed)
-        profile.face, profile.tidy, profile.scale = self.face, True, 3.0
-        profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
-        profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
-
-
-class Polling(Voting):
-    """A theme of the real drivers: three servers vote on each lock, and the sync driver for several servers is used."""
-
-    name = "polling"
-    face = "sync"
-
-
-class Redirecting(Theme):
-    """A theme of the real drivers: a Cluster whose servers redirect requests, because the slots of the locks move."""
-
-    name = "redirecting"
-    unjudged: ClassVar[frozenset[str]] = frozenset()
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "wired": {
-            "wired slot moves": 1000,
-            "wired MOVED": 1000,
-            "wired ASK": 500,
-            "wired TRYAGAIN": 500,
-            "wired taken": 500,
-            "wired renewed": 200,
-        }
-    }
+    name = "overtaken"
+    histories = 30
+    unjudged: ClassVar[frozenset[str]] = PEACE | {
+        "R4", "R6", "R6 end", "R6 told", "R7", "R7 claim", "R8 place", "R14", "R15 resent", "R16 refused",
+    }  # fmt: skip
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare trailing": 5000}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         rng = self._rng(seed)
-        profile.face, profile.nodes = "asyncio" if seed % 2 else "sync", 3
-        profile.faults = {fault: rng.choice((0.1, 0.3)) * share for fault, share in profile.faults.items()}
+        profile.mishaps, profile.latency, profile.slow_share, profile.faults = 0.0, 0.0003, 0.0, []
+        profile.ttl, profile.renew, profile.max_hold, profile.linger = 10.0, True, None, 0.0
+        profile.odd, profile.fair = frozenset(), [False] * len(profile.fair)
+        profile.max_passes, profile.max_pass_time = rng.choice((32, 3, 1)), rng.choice((0.01, 0.0))
+        pattern = profile.workers[0][1][0]
 
+        def rounds(longest: float) -> list[Any]:
+            return [
+                replace(
+                    pattern, lock="x", wait=None, hold=longest * rng.random(), gap=rng.choice((0.0, 0.3)) * rng.random(),
+                    by_hand=0.0, twice=False,
+                )
+                for _ in range(8)
+            ]  # fmt: skip
 
-class Foreign(Theme):
-    """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
+        profile.workers = [(0, rounds(0.2)) for _ in range(3)] + [(1, rounds(0.02)) for _ in range(rng.choice((1, 2)))]
 
-    name = "foreign"
-    unjudged: ClassVar[frozenset[str]] = frozenset()
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "wired": {"wired by client": 5000, "wired tried again": 500, "wired taken": 500}
-    }
+    def begin(self, seed: int, world: World) -> None:
+        rng = self._rng(seed, "replies")
 
-    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        profile.face = "asyncio" if seed % 2 else "sync"
-        profile.client_timeout = self._rng(seed).choice((0.3, 1.0, 5.0))
+        def trail(wire: Wire, call: Call) -> bool:
+            if isinstance(call, Run) and call.script is ACQUIRE:
+                late = rng.choice((0.0, 0.04)) * rng.random()
+                wire.down.stalled = world.now + late
+                world.rare["rare trailing"] += late > 0
+            return False
 
+        world.mishap = trail
 
-class Closing(Theme):
-    """A theme of the real drivers: event loops end while operations run or clean up.
-    Operations that clean up after a cancellation are cancelled once more."""
-
-    name = "closing"
-    unjudged: ClassVar[frozenset[str]] = frozenset()
-    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "wired": {
-            **{f"wired loops {ending} in an operation": 200 for ending in ("run", "stopped", "dropped")},
-            "wired cancelled twice": 200,
-            "wired taken": 500,
-        }
-    }
-
-    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        rng = self._rng(seed)
-        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
-        profile.impatient = rng.choice((0.0, 0.2, 0.5))
-        profile.faults = rng.choice(({}, profile.faults))
-        endings = ("run", "run", "stopped", "dropped")
-        profile.loops = [
-            (rng.choice((0.1, 1.0, 5.0)) * rng.random(), rng.choice(endings)) for _ in range(rng.choice((1, 2, 3)))
-        ]
-        if rng.random() < 0.3:
-            profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
 
 
 THEMES: Mapping[str, Theme] = {
@@ -794,7 +704,8 @@ THEMES: Mapping[str, Theme] = {
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
         Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Moving(), Voting(),
-        Polling(), Foreign(), Closing(), Redirecting(),
+        Polling(), Foreign(), Closing(), Redirecting(), Objects(),
+        Overtaken(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

@@ -22,7 +22,7 @@ from holdfast.testing.history import Event
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.evidence import Evidence, Hold
 from holdfast_lab.judge.safety_rules import Violation
-from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Process, World
 from holdfast_lab.swarms import lock as lock_swarm

@@ -23,8 +23,8 @@ from holdfast_lab.sim.election_client import Candidate, Election, Observer
 from holdfast_lab.sim.faults import FAULTS, mishaps
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.lock_client import spec
-from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Face, Process, World

@@ -22,9 +22,9 @@ from holdfast_lab.judge.safety_rules import Limits, Violation
 from holdfast_lab.sim.faults import FAULTS, mishaps
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.lock_client import Lock, spec
-from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.sim.rlock_client import RLock
 from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Process, World

@@ -18,7 +18,7 @@ from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.sim.lock_client import Lock
 from holdfast_lab.sim.multilock_client import MultiLock
-from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.swarms import lock as lock_swarm
 from holdfast_lab.swarms.lock import Profile

@@ -17,7 +17,7 @@ from holdfast._core.permit import READING, SEMAPHORE, WRITING
 from holdfast._core.requests import Sleep, WireError
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.sim.lock_client import Lease, Lock
-from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.worker import Cancelled
 from holdfast_lab.sim.world import World
 from holdfast_lab.swarms import lock as lock_swarm

@@ -15,9 +15,9 @@ from holdfast_lab.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.quorum_client import Redlock, ServerGroup, described
 from holdfast_lab.sim.quorum_driver import QuorumWorker
-from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.sim.rlock_client import RLock
 from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Face, Process, World

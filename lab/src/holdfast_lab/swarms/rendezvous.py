@@ -16,8 +16,8 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.sim.faults import FAULTS, mishaps
 from holdfast_lab.sim.leftovers import leftovers
-from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousClient, flag, meeting
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Face, Process, World

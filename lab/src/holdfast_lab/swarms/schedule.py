@@ -18,9 +18,9 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.schedule_rules import Served, judge
 from holdfast_lab.sim.faults import FAULTS, mishaps
 from holdfast_lab.sim.leftovers import leftovers
-from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.sim.schedule_client import ANSWER_WITHIN, Service
 from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Process, World

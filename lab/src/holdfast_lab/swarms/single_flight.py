@@ -29,9 +29,9 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.sim.faults import FAULTS, mishaps
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
-from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.single_flight_client import CacheClient, Source
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Face, Process, World

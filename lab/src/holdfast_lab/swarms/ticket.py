@@ -16,7 +16,7 @@ from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.evidence import Evidence
 from holdfast_lab.judge.safety_rules import Limits, Violation
 from holdfast_lab.sim.lock_client import Lease, Lock
-from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.ticket_client import IssuedTicket, issue, out, redeem
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import World

@@ -8,8 +8,11 @@ Five rules are checked:
   and known commands, and each ECHO once.
 - T3: after the last fault, each connection soon answers again, and no worker waits forever.
 - T4: a request ends within its own time limit, with or without a reply, whatever else is sent on its connection.
-- T5: after the last fault, no server keeps a lease that was released or given up. Checked only under three themes (rare
-  faults, `sim.rare`): under `voting` and `polling`, and under `closing` if the history has no faults of the network.
+- T5: after the last fault, no server keeps a lease that was released or given up. Checked only under four themes (rare
+  faults, `sim.rare`): under `voting`, `polling` and `objects`, and under `closing` if the history has no faults of the
+  network.
+
+Under the theme `objects`, two more rules are checked; see `wired.objects`.
 """
 
 from __future__ import annotations
@@ -45,10 +48,9 @@ from holdfast._runtime.drivers import aio, aio_cluster, aio_quorum, sync, sync_q
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.fanout import OWED_S
 from holdfast.errors import HoldfastError
-from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
-from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.theme import Theme
 from holdfast_lab.swarms.result import Run
 from holdfast_lab.wired.cluster import FIRST_PORT, HOST, Nodes
 from holdfast_lab.wired.foreign_clients import AioClient, SyncClient
@@ -142,6 +144,10 @@ class Profile:
     """The event loops that end early, each as the seconds for which it runs and the way in which it ends."""
     tidy: bool = False
     """True if workers clean up as the public API does, so that rule T5 (no lease is left behind) can be checked."""
+    objects: bool = False
+    """True if the workers use the lock objects of the public API (`wired.objects`)."""
+    full_from: float | None = None
+    """Virtual time from which the server accepts no new connection, in a history of such objects; None: it always does."""
     scale: float = 1.0
     """Factor by which leases are longer than usual, so that a lease that was left behind still exists at the end of the
     history."""
@@ -344,7 +350,7 @@ class History:
                 server.declare_new(DECLARE_NEW, (self.server_set.marker,), (int(1000 * LONGEST), "digest", 0))
         self._excused: set[str] = set()
         """Tokens of leases whose holders ended without a release. Such leases may exist until they expire."""
-        self._held: dict[Lease, float] = {}
+        self._held: dict[LeaseCore, float] = {}
         """Virtual time until which the holder relies on each held lease, by lease; 0: not known yet."""
         self._asked = 0
         world.watchers.append(self._look)
@@ -352,21 +358,24 @@ class History:
     def tell(self) -> None:
         """Run the history to its end, and record the violations of the rules."""
         try:
-            if self.nodes is not None:
-                Callers(self.world).run([self._in_cluster])
-            elif self.profile.face == "shared":
-                self._shared()
-            elif self.profile.face == "sync":
-                _at_once(self._sync())
-            elif self.profile.loops:
-                self._ending_loops()
-            else:
-                with closing(self._loop()) as loop:
-                    loop.run_until_complete(self._asyncio())
+            self._tell()
         except Stuck:
             self._violated("T3", "a worker waits forever, and no event is planned")
         except Exception as error:  # noqa: BLE001 - report any exception with the seed
             self._violated("T0", f"the history raised {error!r}")
+
+    def _tell(self) -> None:
+        if self.nodes is not None:
+            Callers(self.world).run([self._in_cluster])
+        elif self.profile.face == "shared":
+            self._shared()
+        elif self.profile.face == "sync":
+            _at_once(self._sync())
+        elif self.profile.loops:
+            self._ending_loops()
+        else:
+            with closing(self._loop()) as loop:
+                loop.run_until_complete(self._asyncio())
 
     def _in_cluster(self) -> None:
         """Run the history with the servers of a Cluster. First look up the owners of the slots, as the public API does."""
@@ -771,16 +780,3 @@ def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
     except StopIteration:
         return
     raise AssertionError("the coroutine suspended, although its driver blocks")
-
-
-def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False, theme: Theme = PLAIN) -> Run[Profile]:
-    """Run the history of a seed over scripted sockets, and judge it by the rules T1 to T5.
-
-    If ``trace`` is True, the history also records the bytes that are sent and received.
-    """
-    history = History(seed, trace=trace, theme=theme)
-    history.tell()
-    if coverage is not None:
-        coverage.histories += 1
-        coverage.docket += history.docket
-    return history.run

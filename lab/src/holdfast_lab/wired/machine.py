@@ -48,6 +48,8 @@ class Machine(System):
         self._base = rng.uniform(1000, 1_000_000)
         self.spawns = False
         """True if `start` runs each function in a simulated thread of its own, so that the function may block."""
+        self.held_up = 0.0
+        """Probability that an event loop is held up when it looks at its sockets: meanwhile, several events happen."""
         self._in_background = False
         """True while a function that was passed to `start` runs. Connecting takes no time then, because the delay of the
         connection was added before."""
@@ -65,6 +67,13 @@ class Machine(System):
     def latency(self) -> float:
         """Draw the seconds that a thread takes to run after it has been woken."""
         return self._rng.expovariate(1 / 0.0005)
+
+    def hold_up(self) -> None:
+        """Hold up an event loop now and then, as its own callbacks or other programs do."""
+        if self.held_up and self._rng.random() < self.held_up:
+            until = self.world.now + 4 * self.network.delay * self._rng.random()
+            while self.world.now < until:
+                self.world.step(until)
 
     def connect(self, port: int) -> Socket:
         """Return a new socket that is connected to the server with this port. No time passes.
@@ -184,6 +193,7 @@ class _LoopSelector(Selector):
         self._machine = machine
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._machine.hold_up()
         ready, world = self.ready(), self._machine.world
         if not ready and (timeout is None or timeout > 0) and world.callers is not None:
             steps, seconds = world.steps, float("inf") if timeout is None else max(1e-6, self._machine.true(timeout))

@@ -268,7 +268,8 @@ class Socket(Scripted):
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         patience = float("inf") if self._patience is None else self._patience
-        if not self._world.wait(lambda: self.readable, patience):
+        # A socket that never blocks lets no other thread run, because its caller may hold a mutex.
+        if not (self._world.wait(lambda: self.readable, patience) if patience else self.readable):
             raise BlockingIOError
         return self._read(size, flags)
 

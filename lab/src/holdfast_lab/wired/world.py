@@ -17,6 +17,10 @@ class Stuck(Exception):
     """Raised when a thread or task waits without a time limit and no event is planned any more."""
 
 
+class Interrupt(BaseException):
+    """Raised in a thread where it blocks, as by a signal handler that raises an exception."""
+
+
 class World:
     """A simulated world that runs planned events in the order of their times.
 
@@ -35,6 +39,12 @@ class World:
         work."""
         self.callers: Callers | None = None
         """The threads of the history, if several of them can block at the same time; None otherwise."""
+        self.interrupt: tuple[int, float] | None = None
+        """The planned interrupt of the thread that runs the history; None: none is planned.
+
+        It is the number of times that the thread may block before, and the seconds for which it then blocks at most until
+        Interrupt is raised.
+        """
         self._stepping = 0
         """Number of events that are running now; an event may run further events while it waits. No thread may continue
         during this time."""
@@ -80,9 +90,21 @@ class World:
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
         """Block the caller until ``over()`` returns True, for at most ``seconds`` of virtual time. Return False on a
-        timeout."""
+        timeout.
+
+        Raises Interrupt if `interrupt` says so.
+        """
         if self.callers is not None and not self._stepping:
             return self.callers.wait(over, seconds)
+        if self.interrupt is not None and not self._stepping:
+            more, within = self.interrupt
+            self.interrupt = (more - 1, within) if more else None
+            if not more:
+                self._block(over, min(seconds, within))
+                raise Interrupt
+        return self._block(over, seconds)
+
+    def _block(self, over: Callable[[], bool], seconds: float) -> bool:
         until = self.now + seconds
         while not over():
             if self.now >= until:

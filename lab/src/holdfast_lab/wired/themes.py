@@ -1,0 +1,131 @@
+"""Themes of the real drivers: each changes whole histories over scripted sockets; see `wired.histories`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from holdfast_lab.sim.theme import Moment, Theme
+
+
+class Voting(Theme):
+    """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
+
+    name = "voting"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
+    }
+    face = "asyncio"
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = self.face, True, 3.0
+        profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+        profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
+
+
+class Polling(Voting):
+    """A theme of the real drivers: three servers vote on each lock, and the sync driver for several servers is used."""
+
+    name = "polling"
+    face = "sync"
+
+
+class Redirecting(Theme):
+    """A theme of the real drivers: a Cluster whose servers redirect requests, because the slots of the locks move."""
+
+    name = "redirecting"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {
+            "wired slot moves": 1000,
+            "wired MOVED": 1000,
+            "wired ASK": 500,
+            "wired TRYAGAIN": 500,
+            "wired taken": 500,
+            "wired renewed": 200,
+        }
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.nodes = "asyncio" if seed % 2 else "sync", 3
+        profile.faults = {fault: rng.choice((0.1, 0.3)) * share for fault, share in profile.faults.items()}
+
+
+class Foreign(Theme):
+    """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
+
+    name = "foreign"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired by client": 5000, "wired tried again": 500, "wired taken": 500}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        profile.face = "asyncio" if seed % 2 else "sync"
+        profile.client_timeout = self._rng(seed).choice((0.3, 1.0, 5.0))
+
+
+class Closing(Theme):
+    """A theme of the real drivers: event loops end while operations run or clean up.
+    Operations that clean up after a cancellation are cancelled once more."""
+
+    name = "closing"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {
+            **{f"wired loops {ending} in an operation": 200 for ending in ("run", "stopped", "dropped")},
+            "wired cancelled twice": 200,
+            "wired taken": 500,
+        }
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.impatient = rng.choice((0.0, 0.2, 0.5))
+        profile.faults = rng.choice(({}, profile.faults))
+        endings = ("run", "run", "stopped", "dropped")
+        profile.loops = [
+            (rng.choice((0.1, 1.0, 5.0)) * rng.random(), rng.choice(endings)) for _ in range(rng.choice((1, 2, 3)))
+        ]
+        if rng.random() < 0.3:
+            profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+
+
+class Objects(Theme):
+    """A theme of the real drivers: workers use the lock objects of the public API, and are interrupted.
+
+    In some histories, the server accepts no more clients from some moment on.
+    """
+
+    name = "objects"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5", "T6", "T7")
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {
+            "wired taken": 5000,
+            "wired released": 5000,
+            "wired interrupted": 300,
+            "wired cancelled": 300,
+            "wired waited": 500,
+            "wired turned away": 200,
+            "wired forsaken": 200,
+        }
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face = "asyncio" if seed % 2 else "sync" if seed % 4 else "shared"
+        profile.objects, profile.tidy, profile.scale = True, True, 3.0
+        profile.impatient = rng.choice((0.0, 0.1, 0.3))
+        profile.faults = rng.choice(({}, {}, profile.faults))
+        if profile.face == "sync" and rng.random() < 0.5:  # a request arrives after its undo, over another connection
+            profile.faults, profile.impatient = {"late": 0.2}, 0.3
+        if not profile.faults:
+            profile.delay = min(profile.delay, 0.01)  # no reply is late
+            profile.full_from = rng.choice((None, 15.0 * rng.random()))
