@@ -1,4 +1,4 @@
-"""The event that a lease of asyncio has as ``lost``. Only programs that use asyncio import this module."""
+"""The event in the ``lost`` attribute of an asyncio lease. Only programs that use asyncio import this module."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLo
 T = TypeVar("T")
 
 Mark = str
-"""A text that identifies one lock for all RLock objects of that lock. It is a str, which computes its hash only once."""
+"""Text that identifies a lock, the same for all RLock objects of that lock. It is a str, which computes its hash only once."""
 
 ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False, "deadlock": "wait"}
 SEVERAL = {"max_ttl": None, "answer_within": None}

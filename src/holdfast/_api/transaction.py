@@ -506,8 +506,8 @@ class _Block:
 class Transaction(InThreads, BaseTransaction[SyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
-    Each ``with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can be used
-    once. `run` makes several tries if necessary.
+    A ``with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. Create a new object for
+    each ``with`` statement. `run` makes several tries if necessary.
     """
 
     if not TYPE_CHECKING:
@@ -607,8 +607,8 @@ def transaction(client: SyncClient, *keys: str | bytes) -> Transaction:
 class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
-    Each ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can
-    be used once. `run` makes several tries if necessary.
+    An ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. Create a new
+    object for each ``async with`` statement. `run` makes several tries if necessary.
     """
 
     if not TYPE_CHECKING:

@@ -215,7 +215,7 @@ async def _ask(caller: BaseCaller, stamp: Stamp, operation: Coroutine[Any, Any, 
 
 
 def called(stamp: Stamp) -> str:
-    """Return the description of a timestamp lock for messages."""
+    """Return the text that names a timestamp lock in error messages."""
     return f"timestamp lock {stamp.key.decode(errors='backslashreplace')!r}"
 
 

@@ -73,7 +73,10 @@ class Command:
         echo: Callable[[str], None] | None = None,
     ) -> None:
         if isinstance(argv, str) or not argv:
-            how = "write it as a list, as in ['./backup.sh', '--full'], or for a shell, ['/bin/sh', '-c', '...']"
+            how = (
+                "write it as a list with at least one word, as in ['./backup.sh', '--full'], or for a shell, "
+                "['/bin/sh', '-c', '...']"
+            )
             raise ConfigError(f"command {argv!r}: {how}", parameter="command")
         self.argv = [os.fspath(word) for word in argv]
         self.env = dict(env or {})

@@ -407,9 +407,10 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """Return the time at which the waiter ``owner`` last lost a lock during its attempt; infinity if it lost none.
+    """Return the time at which a worker last lost a lock during its attempt ``owner``; infinity if it lost none.
 
-    A client that acquires several locks together gives up all of them when it loses one.
+    A worker that acquires several locks together may hold some of them while it waits for another. When it loses one, it
+    gives up all of them.
     """
     who, since = owner.event.who, owner.event.at
     lost = [hold.ended for hold in case.holds() if hold.who == who and hold.how == "lost" and hold.ended <= owner.ended]

@@ -91,8 +91,7 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """True if a step that only one process notices is made at once, so that the search tries no other order (see
-    `Stepwise`)."""
+    """Value of `Stepwise.brisk`. If it is True, the search tries fewer orders of steps."""
     warm: bool = False
     """True if each process has subscribed to notifications and written its process record before the scenario begins."""
     fair: bool = False

@@ -448,7 +448,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
     async def _ask(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Run an operation on the server, unless the server was unreachable a moment ago.
 
-        Raises Away if the server is unreachable and the cache goes on without the server, else ServerError.
+        If the server is unreachable, raises Away with ``down="load"``, and ServerError with ``down="raise"``. Raises
+        ConfigError if a key holds other data.
         """
         outage = self._outage
         error = outage.error  # Read only once, because another thread may set it to None at any time.
