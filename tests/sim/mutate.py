@@ -426,7 +426,7 @@ def record(new: Caught) -> None:
     facts = ({key: value for key, value in asdict(case).items() if value or key != "median"} for case in cases)
     lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in facts)
     RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    head, _, _ = PAGE.read_text(encoding="utf-8").partition("| defect |")
+    head, _, _ = PAGE.read_text(encoding="utf-8").partition("| defect | in |")
     PAGE.write_text(f"{head}{table(cases)}\n", encoding="utf-8")
 
 

@@ -230,7 +230,7 @@ MORE = (
         "late-message-accepted",
         "_core/lock/acquire.py",
         "_stand_in_line",
-        Nth("operand dropped", 5),
+        Nth("operand dropped", 3),
         "a hand-over that is read after the claim window is taken for a lock",
     ),
     Mutation(
