@@ -427,7 +427,11 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         return (driver := self._driver()), self._new_attempt(driver)
 
     async def _take(self, driver: AioRunner, attempt: Attempt, wait: float | None) -> AioLeaseCore | Busy:
-        driver, result = await self._operate(driver, attempt, wait)
+        try:
+            driver, result = await self._operate(driver, attempt, wait)
+        except HoldfastError as error:
+            hide_frames(error)
+            raise
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
             return result
