@@ -506,8 +506,8 @@ class _Block:
 class Transaction(InThreads, BaseTransaction[SyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
-    A ``with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. Create a new object for
-    each ``with`` statement. `run` makes several tries if necessary.
+    There is one try for each ``with`` statement: EXEC is sent at the end of the block, unless the block raises. Create a new
+    object for each ``with`` statement. `run` makes several tries if necessary.
     """
 
     if not TYPE_CHECKING:
@@ -607,7 +607,7 @@ def transaction(client: SyncClient, *keys: str | bytes) -> Transaction:
 class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
-    An ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. Create a new
+    There is one try for each ``async with`` statement: EXEC is sent at the end of the block, unless the block raises. Create a new
     object for each ``async with`` statement. `run` makes several tries if necessary.
     """
 
