@@ -607,8 +607,8 @@ def transaction(client: SyncClient, *keys: str | bytes) -> Transaction:
 class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
-    There is one try for each ``async with`` statement: EXEC is sent at the end of the block, unless the block raises. Create a new
-    object for each ``async with`` statement. `run` makes several tries if necessary.
+    There is one try for each ``async with`` statement: EXEC is sent at the end of the block, unless the block raises. Create a
+    new object for each ``async with`` statement. `run` makes several tries if necessary.
     """
 
     if not TYPE_CHECKING:
