@@ -147,7 +147,9 @@ class Cell:
                 lambda: following.join() if following.ident else None
             )  # after the clean-up, or it might wait for ever
             process = self._begin()
-            while not await_(self._has_begun) and process.poll() == EX_LOST:  # so busy a machine that its lease ran out before
+            while self._has_lost(process):  # the machine is so busy that the lease ran out before the work began
+                process.kill()
+                process.communicate()
                 process = self._begin()
             stack.callback(self._clean_up, process)
             if not self._has_begun():
@@ -247,6 +249,18 @@ class Cell:
         Path(f"{self.file}.stop").touch()
         return self.start == "fleeing chain" and process.wait() == EX_LOST
 
+    def _has_lost(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until the work has begun, or the lease was lost before. In a namespace, only what it said shows the latter."""
+
+        def lost() -> bool:
+            return process.poll() == EX_LOST or "the lease could not be renewed" in self._said()
+
+        await_(lambda: self._has_begun() or lost())
+        return not self._has_begun() and lost()
+
+    def _said(self) -> str:
+        return (self.directory / "said").read_text()
+
     def _has_begun(self) -> bool:
         return len(self.beats()) >= 2
 
@@ -271,8 +285,7 @@ class Cell:
         return Path(f"/proc/{pid}/comm").read_text().strip() == "hf-guardian"
 
     def _complaint(self, what: str, process: subprocess.Popen[bytes]) -> str:
-        said = (self.directory / "said").read_text()
-        return f"{self.start} / {self.end}: {what} (exit code {process.poll()}, {said!r})"
+        return f"{self.start} / {self.end}: {what} (exit code {process.poll()}, {self._said()!r})"
 
     def _clean_up(self, process: subprocess.Popen[bytes]) -> None:
         """End all of it, whatever has become of it."""
