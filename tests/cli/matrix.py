@@ -133,6 +133,7 @@ class Cell:
     def __init__(self, server: PrivateServer, client: redis.Redis, start: str, end: str, name: str) -> None:
         self.server, self.client, self.start, self.end, self.name = server, client, start, end, name
         self.promise = promise(start, end)
+        self._environment = dict(os.environ)  # here, as pytest changes the variables while threads carry cells out
         self.holdfast = self.guardian = 0
         self.ended_at = self.next_at = math.inf
         """When the lock was taken away, and when the next holder had the lock."""
@@ -189,7 +190,7 @@ class Cell:
         argv = [*PROGRAM, "run", *times, *limit, self.name, "--", "/bin/sh", "-c", command]
         if self.start.startswith("foreign"):
             argv = ["unshare", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", '"$@"; sleep 1000', "sh", *argv]
-        environment = {**os.environ, "HOLDFAST_URL": url}
+        environment = {**self._environment, "HOLDFAST_URL": url}
         with (self.directory / "said").open("wb") as said:
             return subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said, cwd="/")
 
