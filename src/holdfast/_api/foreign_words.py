@@ -128,19 +128,19 @@ _OF = {
 """Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
 
 LOCK_METHODS: Words = {
-    "extend": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
-    "reacquire": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
-    "renew": "call renew() of the lease that `with` or acquire() returns; it is renewed by itself unless renew=False",
+    "extend": "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
+    "reacquire": "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
+    "renew": "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
     "owned": "use lock.lease, which is None unless this object holds the lock; lease.verify() asks the server",
     "held": "use lock.lease, which is None unless this object holds the lock; lease.check() raises if it was lost",
-    "fence": "use the fence of the lease that `with` or acquire() returns: lease.fence",
-    "token": "use the fence of the lease that `with` or acquire() returns: lease.fence",
-    "local": "use the fence of the lease that `with` or acquire() returns: lease.fence",
+    "fence": "use lock.lease.fence, the fence of the lease",
+    "token": "use lock.lease.fence, the fence of the lease",
+    "local": "use lock.lease.fence, the fence of the lease",
     "lock": "call acquire(), or use the lock in a `with` statement",
     "unlock": "call release()",
     "reset": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to revoke the lock from its holder",
     "force_release": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to revoke the lock from its holder",
-    "ttl": "use remaining() of the lease that `with` or acquire() returns",
+    "ttl": "use lock.lease.remaining()",
 }
 """Methods and attributes of locks of other libraries, and what a lock or its lease of holdfast has instead. The tables below
 are for the other classes of holdfast."""
