@@ -99,6 +99,7 @@ def test_local_without_a_program_for_it(tmp_path: Path, monkeypatch: pytest.Monk
     for call in (enters, acquires):
         assert raised(call, url, match).__cause__ is None
     assert aio_raised(url, match).__cause__ is None
+    holdfast.close()  # or the background thread would find the program later, and start a server that nobody ends
 
 
 @pytest.fixture

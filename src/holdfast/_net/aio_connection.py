@@ -76,6 +76,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._flush_asked = 0.0
+        """Time at which the next flush was asked for, in seconds of the loop's clock."""
         self._extended = float("-inf")
         """Time at which the deadlines were last extended because the loop had been busy."""
 
