@@ -1,4 +1,4 @@
-"""One connection per event loop and server, shared by all tasks of the loop: commands and replies keep their order.
+"""One connection per event loop and server, shared by all tasks of the loop.
 
 All requests of one iteration of the loop are sent in one write. If a task is cancelled, the reply to its request is still read,
 and dropped. A second request, which undoes the first, follows on the same connection, so the server executes the two in this
@@ -25,16 +25,17 @@ from holdfast.errors import HoldfastError
 MAX_IN_FLIGHT = 1000
 """Maximum number of requests on a connection that are sent and not answered yet. Further requests wait, in order.
 
-A thousand requests keep any server busy, and are answered long before the time limit of the last one. The send and receive
-buffers stay small.
+A thousand requests keep any server busy, and the send and receive buffers stay small.
 """
 
 READ_SIZE = 65536
 
 
 LATE_S = 0.05
-"""Seconds by which the loop may call a timer too late. If it is later, the loop was busy, and a time limit that has passed
-meanwhile says nothing about the server."""
+"""If the loop calls a timer more than this many seconds late, the loop was busy.
+
+A time limit that has passed meanwhile then says nothing about the server.
+"""
 
 MOST_EXTENDED_S = 1.0
 """Maximum seconds to go on waiting for replies after a time limit that has passed while the loop was busy."""
@@ -44,10 +45,7 @@ _Unsent = tuple[bytes, asyncio.Future[Any], float]
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    """The open connection, as an asyncio protocol.
-
-    ``in_flight`` contains a future and a deadline for each unanswered request.
-    """
+    """The open connection, as an asyncio protocol. ``in_flight`` has a future and a deadline for each unanswered request."""
 
     def __init__(
         self,
@@ -59,7 +57,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._monotonic = system.monotonic
         self.address = endpoint.address
         self.why: Callable[[BaseException], str] = endpoint.why
-        """Function that turns the exception which ended the connection into the text of an error message."""
+        """Function that returns an explanation of the exception that ended the connection."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -72,23 +70,20 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Time, in seconds of the loop's clock, since which a reply is due and the server has sent nothing."""
+        """Monotonic time, in seconds, at which the server last sent data, or at which the wait for a reply began after that."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._flush_asked = 0.0
-        """Time at which the next flush was asked for, in seconds of the loop's clock."""
+        """Monotonic time, in seconds, at which the next flush was requested."""
         self._extended = float("-inf")
-        """Time at which the deadlines were last extended because the loop had been busy."""
+        """Monotonic time, in seconds, at which the deadlines were last extended because the loop had been busy."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Other event loops (uvloop) have transports that do not inherit from asyncio's; they only have the methods used here.
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        """Send a request before this iteration of the loop ends. Return a future of its reply.
-
-        ``future``: the future to return; None: create a new one.
-        """
+        """Send a request before this iteration of the loop ends. Return a future of its reply: ``future``, or a new one."""
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()
@@ -108,7 +103,7 @@ class _Protocol(asyncio.BufferedProtocol):
         return future
 
     def ends(self) -> bool:
-        """Return True if the loop knows that the connection has ended. From then on, writes are dropped without an error."""
+        """Return True if the connection has ended, as far as the loop knows. Writes are then dropped without an error."""
         return self.transport is None or self.transport.is_closing()
 
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
@@ -154,7 +149,7 @@ class _Protocol(asyncio.BufferedProtocol):
         except (*resp.MALFORMED, IndexError):
             self.abort("the reply cannot be parsed")
         if asked - len(self.in_flight) > 1 and not self._flushing:
-            # After the tasks that these replies wake, so that their next requests leave in one write.
+            # The flush runs after the tasks that these replies wake, so that their next requests leave in one write.
             self._flush_soon(self.quiet_since)
         self._on_room()
 
@@ -174,15 +169,14 @@ class _Protocol(asyncio.BufferedProtocol):
             self.in_flight = deque((future, max(deadline, until)) for future, deadline in self.in_flight)
             self._set_timer(until)
         elif first <= now:
-            # After a missing reply the connection is not used any more. Its unanswered requests fail with Unknown, and their
-            # operations repeat them on the next connection.
+            # The unanswered requests fail with Unknown, and their operations repeat them on the next connection.
             self.abort("no answer in time")
         else:
             self._set_timer(first)
 
     def abort(self, why: str) -> None:
         if self.loop.is_closed():
-            return  # an unfinished opening is being garbage-collected: nobody waits, and a closed loop refuses each call
+            return  # an unfinished `_connect` is being garbage-collected: nobody waits, and a closed loop refuses each call
         if self.transport is not None:
             self.transport.abort()
         self._fail(why)
@@ -223,8 +217,7 @@ class _Waiting:
         self.timeout = timeout
         self.future = future
         self.connects = connects
-        """True if there was no connection when the request was made; the request's timeout then includes the time for
-        connecting."""
+        """True if no connection was open when the request was made. Its time limit then includes the time for connecting."""
         self.limit: asyncio.TimerHandle | None = None
         self.sent = 0.0
 
@@ -242,15 +235,15 @@ class AioConnection:
         self._opening_since = 0.0
         self._tried = False
         self.told: set[str] = set()
-        """Hashes of the scripts whose text was sent on this connection. Sending the hash first could cost a round trip, for the
-        reply NOSCRIPT."""
+        """Hashes of the scripts whose text was sent on this connection. Without the text, the first use could cost a round trip
+        more."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
-        """Send one command now, and return a future of its reply.
+        """Send one command now, and return a future of its reply. `exchange` must be used instead if the result is None.
 
-        The future's result may be an error reply. Its exception is Unknown if no reply arrives within ``timeout`` seconds.
-        Return None, without sending, if no connection is open or MAX_IN_FLIGHT requests are unanswered; `exchange` waits then.
+        The result of the future may be an error reply. The future raises Unknown if no reply arrives within ``timeout``
+        seconds.
         """
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT or protocol.ends():
@@ -258,7 +251,7 @@ class AioConnection:
         return protocol.send(packed, timeout)
 
     def silent_for(self) -> float:
-        """Return how long, in seconds, the connection has been opening, or waiting for a reply; 0 if it does neither."""
+        """Return for how many seconds the connection has been opening, or waiting for data; 0 if it does neither."""
         if self._opening is not None:
             return self._monotonic() - self._opening_since
         protocol = self._protocol
@@ -274,7 +267,7 @@ class AioConnection:
 
         An error reply is returned, not raised. Raises NotSent if the command cannot be sent within ``timeout`` seconds, Unknown
         if it was sent and no reply arrives in time, and Refused if the server refuses the login. The timeout begins when the
-        command is sent; if a connection must be opened first, it begins with the call.
+        command is sent. If a connection must be opened first, it begins with the call.
         """
         sent = self._clock()
         future = self.send(packed, timeout)
@@ -289,7 +282,6 @@ class AioConnection:
         return await future, request.sent
 
     def _request(self, packed: bytes, limit: float, future: asyncio.Future[Any]) -> _Waiting:
-        """Return a request that waits for a connection for at most ``limit`` seconds."""
         request = _Waiting(packed, limit, future, connects=True)
         request.limit = future.get_loop().call_later(limit, self._too_late, request, limit)
         future.add_done_callback(lambda _: cast("asyncio.TimerHandle", request.limit).cancel())
@@ -297,8 +289,8 @@ class AioConnection:
 
     def _too_late(self, request: _Waiting, limit: float) -> None:
         """Fail a request that has waited too long. ``limit``: seconds to wait again if the loop was busy meanwhile."""
-        # If the request was sent, its connection stays open until the request's full timeout has passed, because reconnecting
-        # would cost even more time.
+        # A request may have waited for its connection for most of its time. If it was sent then, the connection stays open,
+        # because reconnecting would cost even more time.
         address = self.endpoint.address
         if request.future.done():
             return
@@ -335,7 +327,7 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol, unsent: list[_Unsent]) -> None:
-        """Handle the loss of a connection. Requests that are not sent yet are sent over a new connection."""
+        """Handle the loss of a connection. Requests that are not sent yet are sent on a new connection."""
         now = self._monotonic()
         waiting = [self._request(packed, max(deadline - now, 0.0), future) for packed, future, deadline in unsent]
         self._waiting.extendleft(reversed(waiting))
@@ -377,8 +369,7 @@ class AioConnection:
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             if not request.future.done():
-                # Each request gets its own exception, because one raised in several places would collect all their
-                # tracebacks.
+                # Each request gets its own exception. One that is raised in several places would collect all their tracebacks.
                 own = type(error)(str(error), address) if isinstance(error, WireError) else error
                 own.__cause__ = error.__cause__
                 request.future.set_exception(own)

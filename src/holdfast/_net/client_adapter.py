@@ -1,9 +1,10 @@
 """Send requests by calling `execute_command` of the user's client, if holdfast cannot open that client's connections itself.
 
 Each request uses the client's connection pool, its retries and its time limits. A retry does no harm, because every script may
-safely run twice. The outcome of a failed request is unknown, because one of the tries may have reached the server. A sync
-client blocks its caller, so the keeper (background thread) uses it from two helper threads. An asyncio client can be used only
-in its event loop, so the keeper's renewals run in that loop, and stop if the loop is blocked.
+safely run twice. The outcome of a failed request is unknown, because one of the tries may have reached the server.
+
+A sync client blocks its caller, so the keeper uses it from two helper threads. An asyncio client can be used only in its event
+loop, so the keeper's renewals run in that loop, and stop if the loop is blocked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from holdfast._net.protocol import is_noscript, pack, value
 from holdfast._net.system import SYSTEM, System
 
 POLL = 0.2
-"""Maximum seconds that the thread which receives notifications waits for one, before it checks for new subscriptions."""
+"""Seconds after which a thread that waits for notifications checks whether it has to subscribe to another channel."""
 
 _CODES = {
     "NoScriptError": "NOSCRIPT",
@@ -47,7 +48,7 @@ _CODES = {
 
 
 def _parts(packed: bytes) -> list[bytes]:
-    """Split an encoded command into its arguments, as bytes."""
+    """Split an encoded command into its arguments."""
     reader = hiredis.Reader()
     reader.feed(packed)
     parts: list[bytes] = reader.gets()
@@ -70,7 +71,7 @@ def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
 
 
 class ClientCalls:
-    """A replacement for a pool of connections. It sends every request by calling the user's client."""
+    """A replacement for `Pool`. It sends every request by calling the user's client."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -90,8 +91,7 @@ class ClientCalls:
 
 
 class AioClientCalls(AioConnection):
-    """A replacement for an event loop's connection. It calls the user's client for every request, in a task that is never
-    cancelled."""
+    """A replacement for `AioConnection`. It calls the user's client for every request."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         super().__init__(endpoint, system)
@@ -102,10 +102,8 @@ class AioClientCalls(AioConnection):
         """Return None, so that the caller uses `exchange`, because a client's call must be awaited."""
 
     def silent_for(self) -> float:
-        """Return 0, because it is unknown how long the server has been silent.
-
-        The client may be waiting for a connection from its own pool.
-        """
+        """Return 0, because it is unknown how long the server is silent: the client may wait for a connection from its own
+        pool."""
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
@@ -131,14 +129,13 @@ class AioClientCalls(AioConnection):
             task.exception()  # otherwise the loop would warn of an exception that was never retrieved
 
     async def close(self) -> None:
-        """Cancel this loop's tasks that wait for the keeper's notifications, and close the subscriptions, because the loop
-        ends.
+        """Cancel this loop's tasks that wait for notifications, and close the subscriptions, because the loop ends.
 
         The client closes its other connections itself.
         """
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
-        # Removed first, because the listening thread would otherwise drop them unclosed.
+        # They are removed first. Otherwise the thread that waits for notifications would drop them unclosed.
         subscriptions = _subscriptions.pop(self._loop, ())
         if listening := _listening.pop(self._loop, None):
             for task in listening:
@@ -157,7 +154,7 @@ _loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
 _subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
 
 _listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
-"""For each event loop, its tasks in which the keeper (background thread) waits for notifications."""
+"""For each event loop, its tasks that wait for notifications on behalf of the keeper."""
 
 
 async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
@@ -177,13 +174,13 @@ async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
 
 
 class ClientLineKeeper(Protocol):
-    """The part of the keeper (background thread) that a `ClientLine` uses."""
+    """The methods of the keeper that a `ClientLine` calls."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Call ``what`` soon, in the keeper thread."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Call ``action``; if it fails, log the exception and return False, so that other leases are not affected."""
+        """Call ``action``. If it raises an exception, log it and return False, so that other leases are not affected."""
 
 
 class _Job:
@@ -198,7 +195,7 @@ class _Job:
 
 
 class ClientLine:
-    """A connection of the keeper (background thread) over the user's client. A helper thread makes the calls one by one."""
+    """A connection of the keeper over the user's client. A helper thread makes the calls one by one."""
 
     sock: socket.socket | None = None
     begins = False
@@ -222,7 +219,8 @@ class ClientLine:
     # Methods for the keeper's thread
 
     def call(self, call: Call, then: Then, _packed: bytes | None = None) -> None:
-        """Queue a call. The keeper thread calls ``then`` exactly once, with the typed reply or a WireError."""
+        """Queue a call. The keeper calls ``then`` exactly once, with the reply as its script's parser returns it, or a
+        WireError."""
         job = _Job(call, then)
         self._pending.append(job)
         self._todo.put(job)
@@ -237,7 +235,6 @@ class ClientLine:
 
     @property
     def busy(self) -> bool:
-        """Return True while a reply is outstanding."""
         return any(not job.done for job in [*self._pending])
 
     def _settle(self, job: _Job, answer: Any) -> None:
@@ -307,7 +304,7 @@ class ClientLine:
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """Return the result of a call of the client. If the client is asynchronous, first await the call in its event loop.
+        """Return the result of a call of the client. Await it before, in the event loop of an asyncio client.
 
         ``listens``: True if the call waits for notifications, so that `AioClientCalls.close` may cancel it.
         """
@@ -348,10 +345,8 @@ class ClientLine:
         self._keeper.call(lambda: self._settle(job, answer))
 
     def _listen(self) -> None:
-        """Receive the published messages and pass them to the keeper (background thread), until the connection is closed.
-
-        The keeper chooses the channels, and this method subscribes to them.
-        """
+        """Pass published messages to the keeper until the connection is closed. Subscribe to the channels that the keeper
+        names."""
         pubsub: Any = None
         subscribing: _Job | None = None
         while not self._closed:

@@ -21,16 +21,14 @@ NOT_SENT = {"DataError", "UnicodeEncodeError"}
 """Names of client exceptions for a value that cannot be encoded. No command was sent, because all are encoded first."""
 
 MOVED = {"MovedError", "AskError", "ClusterDownError", "TryAgainError"}
-"""Names of client exceptions by which a Cluster refuses a command, because its slot is on another server or is not available
-now."""
+"""Names of client exceptions for a command that a Cluster refuses. The slot is on another server, or not available now."""
 
 
 _NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "reset", "pipeline", "transaction"}
-"""Client methods and commands that would end a transaction or begin another one. A user may not call them in a transaction."""
+"""Client methods and commands that a user may not call in a transaction, because they would end it or begin another one."""
 
 
 def check_word(command: str | bytes) -> None:
-    """Raise AttributeError if the command with the name ``command``, such as MULTI, is not allowed in a transaction."""
     word = command.decode(errors="replace") if isinstance(command, bytes) else str(command)
     if word.strip().lower() in _NOT_FOR_USERS:
         _refuse(word)
@@ -60,7 +58,10 @@ class Commands:
 
 @functools.lru_cache(1024)
 def is_command(pipeline: type, name: str) -> bool:
-    """Return True if ``name`` is execute_command, or a method that the client inherits from a class in a package "commands"."""
+    """Return True if a method of a pipeline sends a command.
+
+    Both libraries define these methods in packages named "commands".
+    """
     commands = (cls for cls in pipeline.__mro__ if ".commands." in cls.__module__)
     return name == "execute_command" or any(name in vars(cls) for cls in commands)
 
@@ -68,13 +69,15 @@ def is_command(pipeline: type, name: str) -> bool:
 class Reconnected(Exception):
     """Raised if a connection was reopened between WATCH and EXEC.
 
-    It is not an exception of the client library, because the client would retry after one of those.
+    It does not inherit from an exception of the client library, because the client would then retry.
     """
 
 
 class Tripwire:
-    """A callback that makes a connection with watched keys fail instead of reconnecting. The server would not watch the keys on
-    a new connection."""
+    """A callback that makes a connection with watched keys fail instead of reconnecting.
+
+    The server would not watch the keys on a new connection.
+    """
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
@@ -82,15 +85,11 @@ class Tripwire:
         self._connection.register_connect_callback(self.tripped)
 
     def tripped(self, connection: Any) -> None:
-        """Raise Reconnected if this pipeline still uses ``connection``.
-
-        The client calls this whenever it opens the watched connection again. By then, another pipeline may use it.
-        """
+        """Raise Reconnected, unless the client has given the connection to another pipeline."""
         if self._pipeline.connection is connection:
             raise Reconnected("the connection was closed while it watched keys")
 
     def remove(self) -> None:
-        """Remove the callback, so that the connection may reconnect again."""
         self._connection.deregister_connect_callback(self.tripped)
 
 
@@ -103,14 +102,14 @@ def unread(connection: Any) -> Any:
 
 
 def kinds(error: BaseException) -> set[str]:
-    """Return the names of an exception's class and of its base classes, which are the same in redis-py and valkey-py."""
+    """Return the names of an exception's class and of its base classes. The names are the same in redis-py and valkey-py."""
     return {cls.__name__ for cls in type(error).__mro__}
 
 
 def chain(error: BaseException, before: BaseException | None) -> list[BaseException]:
-    """Return an error and its chain of ``__context__``: the errors that were being handled when it was raised, newest first.
+    """Return an error and the errors that were being handled when it was raised, newest first.
 
-    The list ends before ``before``, the error that was being handled when the call began; None: there was none.
+    The list ends before ``before``, the error that was already being handled when the call began.
     """
     found: list[BaseException] = []
     at: BaseException | None = error
@@ -121,7 +120,7 @@ def chain(error: BaseException, before: BaseException | None) -> list[BaseExcept
 
 
 def named(command: Any) -> str:
-    """Return the name and the key of a queued command, without its values."""
+    """Return the name and the key of a queued command. Its values may be secret."""
     words = command[0]
     return f"{words[0]} {words[1]!r}" if len(words) > 1 else str(words[0])
 
@@ -134,7 +133,7 @@ def brief(error: BaseException) -> str:
 
 
 def is_moving(error: BaseException, slot: int | None) -> bool:
-    """Return True if the error says that the slot of the watched keys is moving; ``slot`` is None outside a Cluster."""
+    """Return True if the error says that the slot of the watched keys is moving. ``slot`` is None outside a Cluster."""
     return slot is not None and bool(kinds(error) & MOVED) and getattr(error, "slot_id", slot) == slot
 
 
@@ -147,15 +146,14 @@ class Verdict(NamedTuple):
 
 
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
-    """Return the outcome of a failed EXEC. If neither the client library nor the server caused the failure, return the
-    exception to raise.
+    """Return the outcome of a failed EXEC, or an exception to raise: an interrupt, or a value that cannot be encoded.
 
-    ``before``: the exception that was already being handled when EXEC was sent; None if there was none. ``slot``: hash slot of
-    the transaction's keys in a Cluster; None: not a Cluster.
+    ``before``: the exception that was already being handled when EXEC was sent. ``slot``: the slot of the transaction's keys;
+    None outside a Cluster.
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))
-    # The client cleans up after any failure, and this cleanup may trigger the tripwire. So find the cause, the first failure.
+    # The client cleans up after any failure, and this may trigger the tripwire, too. So find the cause, not the newest error.
     first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & (LOST | NOT_SENT)), upon[-1])
     why = (
         f"no readable answer to EXEC: {first}. The transaction may or may not have been carried out, as a whole. It is not "

@@ -1,8 +1,7 @@
 """Types of the argument ``client`` for type checkers: one type for the sync API, and one for the asyncio API.
 
-Each type accepts a URL or a client for its own API, and nothing else. A client of redis-py is recognised by its class. A client
-of valkey-py, which need not be installed, or of another library is recognised by its methods. When the program runs,
-`holdfast._net.resolve` finds the server of a client.
+Each type accepts a URL or a client for its own API. It recognises a client of redis-py by its class, and other clients, such as
+those of valkey-py, by their methods.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ if TYPE_CHECKING:  # importing redis takes longer than the rest of holdfast
     class SyncCommands(Protocol):
         """A synchronous client of valkey-py, or one with the same methods."""
 
-        def execute_command(self, *args: Any, **options: Any) -> Any:
-            """Send a command, and return the reply."""
+        def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
         def __enter__(self) -> Any: ...
 
@@ -29,8 +27,7 @@ if TYPE_CHECKING:  # importing redis takes longer than the rest of holdfast
     class AsyncCommands(Protocol):
         """An asyncio client of valkey-py, or one with the same methods."""
 
-        def execute_command(self, *args: Any, **options: Any) -> Any:
-            """Send a command, and return an awaitable of the reply."""
+        def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
         async def __aenter__(self) -> Any: ...
 
@@ -40,11 +37,10 @@ if TYPE_CHECKING:  # importing redis takes longer than the rest of holdfast
         """An object with a ``url``, such as a server of `holdfast.testing`."""
 
         @property
-        def url(self) -> str:
-            """The URL of the server."""
+        def url(self) -> str: ...
 
     class Connected(Protocol):
-        """A connection of `holdfast.connect`. Some of its methods call functions of holdfast, with the connection as the
+        """A connection of `holdfast.connect`. Some of its methods call functions of holdfast, and pass the connection as the
         client."""
 
         _endpoints: list[Any]
@@ -62,4 +58,4 @@ Client = TypeVar("Client")
 """`SyncClient` or `AsyncClient`, in classes that both APIs share."""
 
 Servers: TypeAlias = Sequence[Client] | Mapping[str, Client]
-"""Clients of several servers, which may have names."""
+"""Clients of several servers. In a mapping, each has a name."""

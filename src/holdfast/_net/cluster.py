@@ -1,9 +1,8 @@
 """A Redis Cluster: the owner of each slot, and the redirection of requests to the owner.
 
-A request is sent to the server that owns the slot of its key, over this process's connections to that server. The process keeps
-the state of its locks (`_core.lock.node`) by `Shard`. A shard is a group of locks whose slots had the same owner when these
-locks were first used. If one slot moves to another owner, new attempts for its locks use another shard. A lease stays in the
-shard in which it was acquired.
+A request is sent to the server that owns the slot of its key. A process keeps the state of its locks (`_core.lock.node`) by
+`Shard`. A shard is a group of locks whose slots had the same owner when these locks were first used. If one slot moves to
+another owner, new attempts for its locks use another shard. A lease stays in the shard in which it was acquired.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ ASK_WITHIN_S = 0.5
 """Seconds to wait for one server's answer to CLUSTER SLOTS."""
 
 LEAST_TIMEOUT_S = 0.05
-"""Minimum timeout of each step of a redirected request, in seconds. It applies even if earlier steps have used up the timeout
-of the request."""
+"""Minimum timeout of each step of a redirected request, in seconds, even if earlier steps have used up the request's
+timeout."""
 
 _HALF_MOVED = "access a non local key"
 """Part of the error for a script that writes a key which it has deleted before, while the key's slot is being moved."""
@@ -47,7 +46,7 @@ _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
 
 
 class Part(Endpoint):
-    """The endpoint of a whole Cluster, for a lock whose shard (its group of locks) has not been determined yet."""
+    """The endpoint of a whole Cluster, for a lock whose `Shard` has not been determined yet."""
 
     __slots__ = ("cluster",)
 
@@ -61,10 +60,7 @@ class Part(Endpoint):
         return self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return any server of the Cluster that answers.
-
-        Raises NotSent if none answers within ``timeout`` seconds, and Refused if the servers refuse CLUSTER SLOTS.
-        """
+        """Return any server of the Cluster that answers."""
         return self.cluster.some(timeout)
 
 
@@ -80,7 +76,7 @@ class Shard(Part):
         super().__init__(cluster)
         self.anchor = anchor
         self.sharded = sharded
-        """True if the servers of this shard send notifications by sharded pub/sub (SPUBLISH)."""
+        """True if the servers send notifications by sharded pub/sub (SPUBLISH)."""
 
     @property
     def address(self) -> str:
@@ -88,11 +84,7 @@ class Shard(Part):
         return owner.address if owner is not None else self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server that now owns slot ``anchor``, and so publishes the notifications for this shard.
-
-        Raises NotSent if no server answers within ``timeout`` seconds, or if none owns the slot. Raises Refused if the servers
-        refuse CLUSTER SLOTS.
-        """
+        """Return the server that now owns slot ``anchor``. Raises NotSent if there is none, or if no server answers."""
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
         if owner is None:
@@ -100,30 +92,26 @@ class Shard(Part):
         return owner
 
     def near(self, key: bytes) -> bool:
-        """Return True if the key is, as far as this process knows, on the server from which this shard receives notifications.
-        Return True also if the known owners may be outdated."""
+        """Return True if the server that publishes this shard's notifications has the key, or if this process does not know."""
         cluster = self.cluster
         return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
 
     def identity(self, process_id: str) -> str:
-        """Return the id under which a process subscribes to notifications on this shard."""
+        """Return the id under which a process receives the notifications of this shard."""
         return id_within(process_id, self.anchor) if self.sharded and "{" not in process_id else process_id
 
 
 class Hop(NamedTuple):
-    """One step of a redirected request: send ``call`` to ``endpoint``, after an ASKING command if ``asking`` is set."""
+    """One step of a redirected request. If ``asking`` is set, the command ASKING is sent before ``call``."""
 
     endpoint: Endpoint
     call: Call
     asking: bool
 
     def within(self, seconds: float) -> Hop:
-        """Return this step with the timeout ``seconds``, the rest of the request's timeout, which covers all steps.
-
-        If nearly the whole timeout is left, return the step unchanged.
-        """
+        """Return this step with the timeout ``seconds``, which is left of the timeout of the whole request."""
         if seconds > self.call.timeout - LEAST_TIMEOUT_S:
-            return self  # nearly the whole timeout is left, as at the first step
+            return self  # nearly the whole timeout is left, usually at the first step
         call = copy(self.call)
         call.timeout = seconds
         return self._replace(call=call)
@@ -132,18 +120,17 @@ class Hop(NamedTuple):
 ASKING = Command(("ASKING",), ASK_WITHIN_S)
 
 Redirects = Generator[Hop | None, Answer[Any] | WireError | bool, Answer[Any]]
-"""Type of a generator that directs one request through a Cluster: it yields the next step, and receives the result.
+"""Type of a generator that directs one request through a Cluster. It returns the answer to the request, or raises WireError.
 
-The generator yields a Hop (one request to one server), and receives the server's answer or the WireError. It yields None to
-have the owners of the slots looked up, and receives True if the owners are known afterwards. It returns the answer to the
-request, or raises WireError.
+The generator yields a Hop (one request to one server), and receives the server's answer or the WireError. To have the owners of
+the slots looked up, it yields None, and receives True if they are known afterwards.
 """
 
 
 class Cluster:
     """The owners of the slots of one Cluster, as far as this process knows.
 
-    Any thread may call the methods; only `refresh` sends requests and blocks.
+    Any thread may call the methods. Only `refresh` and `some` send requests and block.
     """
 
     def __init__(
@@ -174,8 +161,7 @@ class Cluster:
         _clusters.add(self)
 
     def reset(self) -> None:
-        """Replace the locks and flags in a forked child, because a thread that exists only in the parent may have
-        held them."""
+        """Replace the locks and flags in a forked child. In the parent, another thread may have held them."""
         self._asking = False
         self._mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self._turn = self._system.rlock()
@@ -188,19 +174,17 @@ class Cluster:
 
     @property
     def sharded(self) -> bool:
-        """Return True if the servers of the Cluster have sharded pub/sub."""
         return bool(self._sharded)
 
     def owner(self, slot: int) -> Endpoint | None:
         return self._owners[slot]
 
     def primaries(self) -> list[Endpoint]:
-        """Return all primaries that own slots, as far as is known."""
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Return the shard (group of locks) to use for a slot. It stays the same until its `anchor` and the slot have different
-        owners."""
+        """Return the shard of a slot. It stays the same until the owner of the slot is no longer that of the shard's
+        ``anchor``."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
@@ -213,18 +197,14 @@ class Cluster:
             return near[0]
 
     def some(self, timeout: float) -> Endpoint:
-        """Return a server of the Cluster that answers.
-
-        Raises NotSent if none answers within ``timeout`` seconds, and Refused if the servers refuse CLUSTER SLOTS.
-        """
         self.refresh(timeout)
         return self._last
 
     def refresh(self, timeout: float) -> None:
         """Ask one server after the other for the owners of the slots, until one answers.
 
-        If another caller has done so within the last REFRESH_EVERY_S seconds, the result of that call is used again. Raises
-        NotSent if no server answers within ``timeout`` seconds, and Refused if the servers refuse the command.
+        Repeat the outcome of the last call if it ended less than REFRESH_EVERY_S seconds ago. Raises NotSent if no server
+        answers within ``timeout`` seconds, and Refused if the servers refuse the command.
         """
         with self._turn:
             if self._system.clock() < self._asked_at + REFRESH_EVERY_S:
@@ -243,10 +223,7 @@ class Cluster:
                 self._asked_at = self._system.clock()
 
     def refresh_soon(self) -> None:
-        """Ask for the owners of the slots in a background thread, for a caller that must not block.
-
-        At most one such thread runs at a time.
-        """
+        """Ask for the owners of the slots in a background thread, for a caller that must not block."""
 
         def ask() -> None:
             try:
@@ -316,8 +293,8 @@ class Cluster:
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
         """Return the address of a server from an entry of CLUSTER SLOTS.
 
-        The host "" or "?" stands for the server that sent the reply, which does not know its own host. In its place, use the
-        host of ``told_by``.
+        A server that does not know its own host sends "" or "?". The host of ``told_by``, to which we are connected, then
+        replaces it.
         """
         name = (host or b"").decode()
         address = (name if name not in {"", "?"} else told_by.host, port)
@@ -329,8 +306,7 @@ class Cluster:
     # Redirection of a request
 
     def redirects(self, call: Call) -> Redirects:
-        """Direct one request to the server that can answer it: yield each step (a `Hop`), and receive the answer or failure of
-        that step."""
+        """Direct one request to the server that can answer it. See `Redirects`."""
         key = call.keys[0] if type(call) is Run else call.args[1]
         slot = slot_of(key if isinstance(key, bytes) else str(key).encode())
         if self.stale:
@@ -368,7 +344,7 @@ class Cluster:
         return Hop(owner, call, False)
 
     def _onward(self, hop: Hop, slot: int, call: Call, failure: WireError) -> Hop | None:
-        """Return the next step of a request whose last step has failed with ``failure``; None if the request must fail, too."""
+        """Return the next step after one that has failed with ``failure``; None if the request fails."""
         if not isinstance(failure, Refused):
             self.stale = True
             return None
@@ -392,9 +368,9 @@ class Cluster:
         return None
 
     def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
-        """Return the next step of a request, after its slot's owner could not be reached and the owners were looked up again.
+        """Return the next step, after a slot's owner could not be reached and the owners were looked up again.
 
-        Raises Refused if the slot still has the same owner; the caller may try again later, after a failover.
+        Raises Refused if the slot still has the same owner. The caller may try again later, after a failover.
         """
         home = self._home(slot, hop.call)
         if home.endpoint is hop.endpoint:
@@ -403,18 +379,15 @@ class Cluster:
 
 
 def _is_place(host: str, port: str) -> bool:
-    """Return True if host (a DNS name or an address) and port are well-formed.
-
-    They are from a server's reply, which may be malformed.
-    """
+    """Return True if a host and port from a server's reply, which may be malformed, can be an address."""
     plain = host.isascii() and host.isprintable() and " " not in host and len(host) <= 253
     named = host in {"", "?"} or (plain and all(0 < len(label) < 64 for label in host.split(".")))
     return named and port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65535
 
 
 def _ranges(said: Any, told_by: Endpoint) -> list[tuple[int, int, list[tuple[bytes | None, int]]]]:
-    """Return the slot ranges with their servers, from the answer to CLUSTER SLOTS. Raises Refused for a malformed
-    answer."""
+    """Return the slot ranges with their servers, from the answer to CLUSTER SLOTS. Raises Refused if the answer is
+    malformed."""
     found = []
     for row in said if isinstance(said, list) else [None]:
         match row:
@@ -452,8 +425,8 @@ def cluster_at(
 ) -> Endpoint:
     """Return the endpoint of the Cluster with these servers. Calls with the same servers and settings return the same object.
 
-    ``remap``: function that maps an address reported by the Cluster to the address to connect to; None: connect to the reported
-    address.
+    ``remap``: function that returns the address to connect to for an address that the Cluster reports; None: connect to the
+    reported address.
     """
     places = tuple(dict.fromkeys(seeds))
     key = (frozenset(places), remap, id(credentials), *sorted(facts.items(), key=lambda fact: fact[0]))

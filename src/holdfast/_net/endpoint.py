@@ -1,4 +1,4 @@
-"""The address of a server, the login data for it, and the settings of its connections."""
+"""The address of a server, the login, and the settings of its connections."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ DEFAULT_TIMEOUT = 5.0
 
 
 class Finder(Protocol):
-    """An object that finds the server to connect to, which may be another one each time. It finds the primary that Sentinels
-    name, or the owner of a Cluster slot."""
+    """An object that finds the server to connect to: the primary that Sentinels name, or the owner of a Cluster slot.
+
+    The server may be another one each time.
+    """
 
     @property
     def address(self) -> str:
         """Return the address for messages, without a password."""
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server to connect to now. Other servers may be asked, which blocks for up to ``timeout`` seconds. Raises
-        NotSent if none answers, and Refused if they refuse or know no such server."""
+        """Return the server to connect to now. This may ask other servers, and block for up to ``timeout`` seconds.
+
+        Raises NotSent if none answers, and Refused if they refuse the question or do not know the server.
+        """
 
 
 class Topology(Protocol):
@@ -30,7 +34,7 @@ class Topology(Protocol):
 
     @property
     def known(self) -> bool:
-        """Return True if this process has learned the owners of the slots, which may have changed since then."""
+        """Return True if this process has learned the owners of the slots. They may have changed since then."""
 
     @property
     def sharded(self) -> bool:
@@ -46,15 +50,17 @@ class Topology(Protocol):
         """Return the endpoint to use for the locks of a slot. It may change when the slot moves to another server."""
 
     def refresh(self, timeout: float) -> None:
-        """Ask the servers which of them owns which slot. Blocks for up to ``timeout`` seconds. Raises NotSent if none answers,
-        and Refused if they refuse the command."""
+        """Ask the servers for the owners of the slots. Blocks for up to ``timeout`` seconds.
+
+        Raises NotSent if no server answers, and Refused if they refuse the command.
+        """
 
 
 class Handshake:
     """The commands that open a connection, such as AUTH.
 
-    The command AUTH contains the password, and error reporters show the local variables of each stack frame. If a variable were
-    a list of commands, such a reporter would show the password. The `repr` of this object does not show the commands.
+    Error reporters send the local variables of each stack frame. A list of commands would show them the password, and the
+    `repr` of this object does not.
     """
 
     __slots__ = ("_commands",)
@@ -69,7 +75,7 @@ class Handshake:
         return len(self._commands)
 
     def packed(self, pack: Callable[..., bytes]) -> bytes:
-        """Return all commands as bytes, each encoded by ``pack``."""
+        """Return the bytes of all commands. ``pack`` encodes one."""
         return b"".join(pack(*command) for command in self._commands)
 
 
@@ -131,27 +137,25 @@ class Endpoint:
         self.path = path
         """Path of the server's Unix socket, used instead of host and port."""
         self.local = local
-        """``local://`` URL of a server on this machine that is started when needed; its socket is ``path``."""
+        """``local://`` URL of a server on this machine that is started when needed. Its socket is ``path``."""
         self.db = db
         self.username = username
         self.password = password
         self.credentials = credentials
-        """Credential provider, which is asked for the user name and password whenever a connection is opened; None: there is no
-        provider."""
+        """Credential provider. It is asked for the user name and password whenever a connection is opened."""
         self.tls = tls
         self.timeout = timeout
         self.client = client
         """The user's client, if requests must be sent by calling its methods; None: holdfast opens its own connections."""
         self.finder = finder
-        """Finder that is asked for the server whenever a connection is opened; None: connect to the host and port of this
-        endpoint."""
+        """Finder that is asked for the server whenever a connection is opened; None: connect to this endpoint's host and
+        port."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.address}>"
 
     @property
     def address(self) -> str:
-        """Return the address for messages, without a password."""
         if self.finder is not None:
             return self.finder.address
         where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
@@ -162,7 +166,7 @@ class Endpoint:
         return any(self is one or (self.cluster is not None and self.cluster is one.cluster) for one in endpoints)
 
     def handshake(self) -> Handshake:
-        """Return the commands to send first on a new connection; there may be none."""
+        """Return the commands to send first on a new connection. There may be none."""
         commands = Handshake()
         user, password = self.username, self.password
         if self.credentials is not None:
@@ -174,16 +178,13 @@ class Endpoint:
         if self.db:
             commands.append(("SELECT", str(self.db)))
         if self.tls is not None and not commands:
-            # A server rejects our certificate only after the handshake. If the first request were that of a lock, the outcome
-            # of this request would be unknown, and the driver would repeat it.
+            # A server rejects our certificate only after the handshake. If the first request were that of a lock, its outcome
+            # would be unknown, and the driver would repeat it.
             commands.append(("PING",))
         return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings of a connection; None: no TLS.
-
-        The certificate and host name are verified unless the client's settings turn that off.
-        """
+        """Return the TLS settings of a connection; None: no TLS."""
         if self.tls is None:
             return None
         from holdfast._net import tls
@@ -208,7 +209,7 @@ endpoints: dict[tuple[Any, ...], Endpoint] = {}
 
 
 def interned(**facts: Any) -> Endpoint:
-    """Return the endpoint with these attributes; calls with the same attributes return the same object."""
+    """Return the endpoint with these attributes. Calls with the same attributes return the same object."""
     endpoint = Endpoint(**facts)
     key = tuple(id(endpoint.credentials) if name == "credentials" else getattr(endpoint, name) for name in Endpoint.__slots__)
     return endpoints.setdefault(key, endpoint)

@@ -1,5 +1,4 @@
-"""Clients of redis-py that holdfast creates for a URL. A transaction needs such a client, because it calls the client's
-methods."""
+"""Clients of redis-py that holdfast creates for a URL. A transaction needs one, because it calls the client's methods."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from holdfast._net.sentinel import Sentinel
 def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
     """Return a new redis-py client for an endpoint: one server, or the primary that Sentinels name.
 
-    ``face``: "sync" or "asyncio", the kind of client. ``decode``: whether the client's replies are str instead of bytes.
+    ``decode``: whether the client returns str instead of bytes.
     """
     package = "redis" if face == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}

@@ -1,5 +1,4 @@
-"""A pipelined connection of the keeper (background thread). Several requests may be unanswered at a time. No method blocks, not
-even the one that opens the connection."""
+"""A pipelined connection of the keeper: several requests may be unanswered at a time. No method blocks."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ CONNECTED_WITHIN = 0.2
 
 
 class ConnectionKeeper(Protocol):
-    """The methods that pipelined connections call on their owner: the keeper (background thread), or a set of connections to
-    several servers (`Fanout`)."""
+    """The methods that pipelined connections call on their owner: the keeper, or connections to several servers (`Fanout`)."""
 
     @property
     def selector(self) -> selectors.BaseSelector:
@@ -49,7 +47,7 @@ class ConnectionKeeper(Protocol):
         """Call ``action``. If it raises an exception, a keeper logs the exception and returns False; a `Fanout` raises it."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Close the connections to ``endpoint`` that do not lead to the address ``where``; if ``where`` is None, close all."""
+        """Close the connections to ``endpoint`` that do not lead to the address ``where``. If ``where`` is None, close all."""
 
 
 class _Request:
@@ -63,11 +61,11 @@ class _Request:
         self.then = then
         self.sent = self.deadline = 0.0
         self.whole = False
-        """True if the request was sent with the script's text, because the server may not have the script cached."""
+        """True if the request contains the script's text, because the server may not have the script."""
 
 
 class PipelinedConnection:
-    """A connection to one server that never blocks, for the keeper (background thread). A helper thread opens its socket."""
+    """A connection to one server that never blocks. A helper thread opens its socket."""
 
     def __init__(
         self,
@@ -103,10 +101,10 @@ class PipelinedConnection:
         self._lent: Waiter | None = None
         """Waiter that watches the socket instead of the selector; None: the socket is not lent."""
         self.returned = False
-        """True if the waiter has stopped watching the lent socket, so that the keeper's selector may watch it again."""
+        """True if the waiter no longer watches the lent socket, so that the keeper's selector may watch it again."""
         self._whole_first = whole_first
-        """True if a script is sent with its text at its first use on a connection, because a NOSCRIPT reply and a second
-        request would take too long."""
+        """True if a script is sent with its text at its first use, because a NOSCRIPT reply and a second request would take too
+        long."""
         self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Request] = []
@@ -115,10 +113,10 @@ class PipelinedConnection:
         """Monotonic time, in seconds, before which no request of this connection exceeds its time limit."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
-        """Send a call, and open the connection first if necessary. ``then`` is called exactly once, with the typed reply or a
-        WireError, in the thread that owns the connection.
+        """Send a call, and open the connection first if necessary. ``packed``: the encoded call; None: encode it here.
 
-        ``packed``: the call as encoded bytes; None: encode it here.
+        The thread that owns the connection calls ``then`` exactly once, with the reply as its script's parser returns it, or a
+        WireError.
         """
         whole = self._whole_first and isinstance(call, Run) and call.script.sha not in self._told
         request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
@@ -126,10 +124,7 @@ class PipelinedConnection:
         self._send(request)
 
     def _settle(self, request: _Request, reply: Any) -> None:
-        """Pass the reply of a request to its caller.
-
-        After the reply NOSCRIPT (the server does not have the script), send the request again with the script's text instead.
-        """
+        """Pass the reply of a request to its caller. After NOSCRIPT, send the request again with the script's text."""
         if type(reply) is not hiredis.ReplyError:
             try:
                 answer = parsed(request.call, reply)
@@ -146,8 +141,8 @@ class PipelinedConnection:
                 self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
-        """Return the monotonic time, in seconds, at which the connection began to wait for a reply or to be opened; infinity
-        if it waits for neither."""
+        """Return the monotonic time, in seconds, since which the connection waits for a reply or to be opened; infinity if for
+        neither."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property
@@ -157,7 +152,7 @@ class PipelinedConnection:
 
     @property
     def busy(self) -> bool:
-        """Return True while the connection is waiting for a reply or is being opened."""
+        """Return True while the connection waits for a reply or is being opened."""
         return bool(self._sent or self._queued or self._opening)
 
     def _send(self, request: _Request) -> None:
@@ -171,7 +166,7 @@ class PipelinedConnection:
             return
         self._queued.append(request)
         # When packets are lost, the kernel retries a connect only after a second, and a short lease would end meanwhile. So
-        # we give up early and connect anew.
+        # give up early and connect anew.
         self._due = min(self._due, now + max(request.call.timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True
@@ -187,7 +182,7 @@ class PipelinedConnection:
     def _open(self, number: int) -> None:
         """Open the socket, in a helper thread, because a server that hangs must not delay renewals on other servers.
 
-        ``number``: number of this try to open it; if a later try has begun meanwhile, the socket is closed again.
+        ``number``: number of this try. If a later try has begun meanwhile, the socket is closed again.
         """
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT, self._system)
@@ -242,8 +237,8 @@ class PipelinedConnection:
         self.on_writable(idle=not waiting)
 
     def on_writable(self, *, idle: bool = False) -> None:
-        """Send as many queued bytes as the socket accepts now. ``idle``: True if the selector is not watching whether the
-        socket is writable."""
+        """Send as many queued bytes as the socket accepts now. ``idle``: True if the selector does not watch for
+        writability."""
         if self.sock is None:
             return
         try:
@@ -343,10 +338,9 @@ class PipelinedConnection:
         return self._endpoint is endpoint
 
     def leave_for(self, place: Any) -> None:
-        """Close this connection if it leads to a server other than ``place``.
+        """Close this connection if it does not lead to the new primary, at the address ``place``.
 
-        Another connection has found the primary at the address ``place``. An old primary publishes no notifications any more,
-        so a connection to it would wait in vain.
+        An old primary publishes no notifications any more, so a connection to it would wait in vain.
         """
         try:
             elsewhere = self.sock is not None and self.sock.getpeername() != place
@@ -356,7 +350,7 @@ class PipelinedConnection:
             self.fail("the primary is another server now")
 
     def has_unread(self) -> bool:
-        """Return True if the socket has unread bytes; with TLS, always return False. Any thread may call this."""
+        """Return True if the socket has unread bytes. With TLS, always return False. Any thread may call this."""
         sock = self.sock
         if sock is None or self._endpoint.tls is not None:
             return False
@@ -378,11 +372,10 @@ class PipelinedConnection:
         return self.sock
 
     def lent_to(self, waiter: Waiter) -> bool:
-        """Return True if the socket is lent to this waiter."""
         return self._lent is waiter
 
     def reclaim(self) -> None:
-        """If the socket is lent, take it back from the waiter, so that the selector watches it again."""
+        """Take a lent socket back from the waiter, so that the selector watches it again."""
         self.returned = False
         if self._lent is not None and self.sock is not None:
             try:

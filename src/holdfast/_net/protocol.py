@@ -18,18 +18,14 @@ MALFORMED = (hiredis.ProtocolError, TypeError)
 
 
 class Reader(hiredis.Reader):
-    """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are not valid RESP.
+    """The parser of replies.
 
-    For the requests of locks, `sync_connection` and `aio_connection` use ``hiredis.Reader`` itself, which saves a call for each
-    reply. They handle the errors `MALFORMED`.
+    `sync_connection` and `aio_connection` use ``hiredis.Reader`` itself, which saves a Python call for each reply, and handle
+    the exceptions in `MALFORMED`.
     """
 
     def gets(self, *args: bool) -> Any:
-        """Return the next reply, or False if it has not arrived completely.
-
-        Raises ``hiredis.ProtocolError`` for invalid bytes, and for a map whose key is an array or a map. For such a map, the
-        base class raises TypeError.
-        """
+        """Return the next reply, or False if it has not arrived completely. Raises only ``hiredis.ProtocolError``."""
         try:
             return super().gets(*args)
         except TypeError as error:
@@ -38,14 +34,13 @@ class Reader(hiredis.Reader):
 
 
 def command(*parts: bytes | str | int) -> bytes:
-    """Return one command encoded as bytes."""
     # No int is passed: hiredis would convert it by a call that runs Python's signal handlers, and crash if one raises.
     return hiredis.pack_command(tuple(str(p) if isinstance(p, int) else p for p in parts))  # type: ignore[arg-type, no-any-return]
 
 
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
-    """Return the bytes of an encoded request before and after the token (random id of a lease), which has ``size`` characters.
+    """Return the bytes of an encoded request before and after the token, which has ``size`` characters.
 
     Requests for the same lock differ only in the token, so the two parts are cached.
     """
@@ -56,7 +51,7 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
 
 
 def splice(frame: Frame, token: str) -> bytes:
-    """Return the bytes of a request with this token. The rest of the request is encoded once and kept in ``frame``."""
+    """Return the bytes of a request with this token. The other bytes are encoded once and kept in ``frame``."""
     if frame.size != len(token):
         frame.before, frame.after = _frame.__wrapped__(frame.script, frame.keys, frame.rest, len(token))
         frame.size = len(token)
@@ -64,13 +59,12 @@ def splice(frame: Frame, token: str) -> bytes:
 
 
 def in_full(call: Run[Any]) -> Command:
-    """Return the EVAL command, with the script's text, for a server that may not have the script cached."""
+    """Return the EVAL command, with the script's text, for a server that may not have the script."""
     return Command(("EVAL", call.script.body, len(call.keys), *call.keys, *call.args), call.timeout)
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
-    """Return a request encoded as bytes. A script is named by its hash; with ``whole``, its text is sent instead, for a server
-    that does not have the script cached."""
+    """Return an encoded request. It names a script by its hash; with ``whole``, it contains the script's text."""
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed
@@ -84,22 +78,20 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 
 def is_noscript(reply: object) -> bool:
-    """Return True if the reply is the error NOSCRIPT. The server then does not have the script, for example after a restart, so
-    the script's text must be sent."""
+    """Return True if the server does not have the script, for example after a restart. Its text must then be sent."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
 def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
-    """Return True if the error says that the server is no longer the primary, and if the endpoint can find the new primary.
+    """Return True if the server is no longer the primary, and the endpoint can find the new one.
 
-    The caller then closes the connection.
+    The caller closes the connection.
     """
     return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
 
 
 def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
-    """Raise Refused if a reply is an error. If the error says that the server is no longer the primary, first call ``drop``,
-    which closes the connection."""
+    """Raise Refused if a reply is an error. Call ``drop`` before if the connection must be closed (see `is_demoted`)."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
         if is_demoted(error, endpoint):
@@ -108,20 +100,20 @@ def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: 
 
 
 def parsed(call: Call, reply: object) -> Any:
-    """Return the typed reply of a call: the result of the script's parser, or the reply of a plain command unchanged.
-
-    Raises Unknown if the reply is malformed.
-    """
+    """Return the reply of a call, as its script's parser returns it. Raises Unknown if the reply is malformed."""
     if type(call) is not Run:
         return reply
     try:
         return call.script.parse(reply)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # Only a proxy, or a server of another kind, sends such a reply. Nobody knows what that server has executed.
+        # Only a proxy or another kind of server sends such a reply. Nobody knows what it has executed.
         raise Unknown(f"the answer to the script {call.script.name!r} is malformed: is a proxy in between?") from error
 
 
 def value(call: Call, reply: object, endpoint: Endpoint) -> Any:
-    """Return the typed reply of a call. Raises Refused for an error reply, and Unknown for a malformed one."""
+    """Return the reply of a call, as its script's parser returns it.
+
+    Raises Refused for an error reply, and Unknown for a malformed one.
+    """
     check(reply, endpoint)
     return parsed(call, reply)

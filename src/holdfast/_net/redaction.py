@@ -1,5 +1,7 @@
-"""Redaction of errors: remove the frames of functions that get a client from tracebacks, because the local variables of these
-frames may contain a password. If the arguments do not fit such a function, the error shows a correct call."""
+"""Redaction of errors: remove frames whose local variables may contain a password from tracebacks.
+
+If the arguments do not fit a function, the error also shows a correct call.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ log = logger("holdfast.wire")
 
 
 def _of_foreign(client: Any, what: str) -> Endpoint:
-    """Return an endpoint whose requests go through this client's own methods. All clients that share a connection pool get the
-    same endpoint. ``what``: name of the client's kind, for messages."""
+    """Return an endpoint whose requests go through this client's own methods. ``what``: kind of the client, for messages."""
     key = ("client", id(client.connection_pool))
     endpoint = endpoints.get(key)
     if endpoint is None:
@@ -42,8 +41,7 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
 
 
 def _is_foreign(thing: type) -> bool:
-    """Return True if a class is not one of redis-py's or valkey-py's own. A class of another library may connect
-    differently."""
+    """Return True if a class is not one of redis-py's or valkey-py's own. It may connect differently."""
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
@@ -88,9 +86,9 @@ def _login(options: dict[str, Any], *, is_tls: bool) -> dict[str, Any]:
 
 
 def _of_cluster(client: Any) -> Endpoint:
-    """Return the endpoint of a Cluster, from the startup nodes of a client of redis-py or valkey-py.
+    """Return the endpoint of a Cluster, from the startup nodes of a client.
 
-    Raises ConfigError if the class of the client, or of its connections, is not one of these libraries' own.
+    Raises ConfigError if the class of the client, or of its connections, is not one of redis-py's or valkey-py's own.
     """
     from holdfast._net.cluster import cluster_at
 
@@ -109,10 +107,7 @@ def _of_cluster(client: Any) -> Endpoint:
 
 
 def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
-    """Return the endpoint of a client that ``Sentinel.master_for`` has created. ``facts``: settings of its connections.
-
-    Raises ConfigError if the client reads from replicas.
-    """
+    """Return the endpoint of a client from ``Sentinel.master_for``. Raises ConfigError if the client reads from replicas."""
     from holdfast._net import sentinel  # imported here, because most programs use no Sentinel
 
     pool = client.connection_pool
@@ -144,10 +139,7 @@ def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, obj
 
 
 def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
-    """Return the error to raise if several servers are passed to a class that works on one server only.
-
-    The message contains the class (``what``), the reason (``why``), and what to use instead (``instead``).
-    """
+    """Return the error for several servers passed to the class ``what``, which works on one server only."""
     return ConfigError(
         f"{parameter}: {what} needs one server, not several independent ones: {why}; {instead}", parameter=parameter
     )
@@ -169,10 +161,9 @@ def one_place(client: object, what: str = "this object") -> object:
 
 
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
-    """Return the endpoint of ``client``: a client, a URL, or an object with a ``url``, such as a server of
-    `holdfast.testing`.
+    """Return the endpoint of ``client``: a client, a URL, or an object with a ``url``, such as a server of `holdfast.testing`.
 
-    Raises ConfigError if it is none of these, or if it is an asyncio client and ``face`` is "sync", or the reverse.
+    Raises ConfigError if it is none of these, or if it is a client for the other API than ``face``.
     """
     one_place(client)
     url = getattr(client, "url", client)

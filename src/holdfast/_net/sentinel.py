@@ -1,8 +1,8 @@
 """The primary of a service that Redis Sentinels monitor.
 
-Whenever a connection is opened, the Sentinels are asked for the primary, one after the other, and the server that they name
-must confirm its role. So a new connection leads to the new primary after a failover. Source: the guidelines for Sentinel
-clients, redis.io/docs/latest/develop/reference/sentinel-clients.
+Whenever a connection is opened, the Sentinels are asked for the primary, one after the other. The server that they name must
+confirm its role. So a new connection leads to the new primary after a failover. Source: the guidelines for Sentinel clients,
+redis.io/docs/latest/develop/reference/sentinel-clients.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from holdfast._net.endpoint import Endpoint, endpoints, interned
 from holdfast._net.sync_connection import Connection
 
 LIMIT = 0.5
-"""Maximum seconds to wait for one Sentinel, or for the server that it names, before the next Sentinel is asked.
+"""Maximum seconds to wait for one Sentinel, or for the server that it names.
 
-The wait for a Sentinel is also at most half of the caller's remaining time, so that time is left for the server that the
-Sentinel names.
+The wait for a Sentinel is also at most half of the caller's remaining time, so that time is left for the server that it names.
 """
 
 PORT = 26379
@@ -33,8 +32,8 @@ class Sentinel:
     """An object that finds the primary of one service by asking the Sentinels.
 
     ``watchers``: endpoints of the Sentinels. ``facts``: settings for the connection to the primary, such as the login.
-    ``seen_by``: number of other Sentinels that a Sentinel must see; the answer of a Sentinel that sees fewer is ignored.
-    ``host``: host to connect to in place of the primary's host; None: the primary's host.
+    ``seen_by``: how many other Sentinels a Sentinel must see, or else its answer is ignored. ``host``: host to connect to
+    instead of the primary's host, for example behind a tunnel; None: the primary's host.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class Sentinel:
         self._facts = facts
         self._seen_by = seen_by
         self._host = host
-        """Host that replaces the primary's host as the Sentinels name it, for example behind a tunnel; None: no replacement."""
         self._last: Endpoint | None = None
 
     @property
@@ -56,8 +54,8 @@ class Sentinel:
     def find(self, timeout: float) -> Endpoint:
         """Return the primary, after it has confirmed its role.
 
-        Raises NotSent if no Sentinel answers within ``timeout`` seconds. Raises Refused if the Sentinels name no primary, and
-        Refused with the code MASTERDOWN if no server that they name is a primary now, as during a failover.
+        Raises NotSent if no Sentinel answers within ``timeout`` seconds. Raises Refused if the Sentinels name no primary. The
+        code of Refused is MASTERDOWN if no server that they name is a primary now, as during a failover.
         """
         deadline = monotonic() + timeout
         said: list[str] = []
@@ -90,8 +88,7 @@ class Sentinel:
     def _ask(self, watcher: Endpoint, limit: float) -> tuple[str, int] | None:
         """Return the primary's host and port from one Sentinel; None if that Sentinel does not know the service.
 
-        Raises NotSent or Unknown if the Sentinel does not answer within ``limit`` seconds, and Refused if it refuses the
-        command or sees too few other Sentinels.
+        Raises Refused if the Sentinel refuses the command or sees too few others, and NotSent or Unknown if it does not answer.
         """
         with closing(Connection(watcher, limit)) as connection:
             named = _reply(connection, watcher, limit, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
@@ -129,9 +126,9 @@ def _reply(connection: Connection, endpoint: Endpoint, limit: float, *words: str
 
 
 def _doubt(found: Endpoint, limit: float) -> str:
-    """Ask a server for its role, and return the reason why the server must not be used as the primary.
+    """Return the reason why a server must not be used as the primary; "" if it may be used.
 
-    Return "" if the server is the primary, or if it does not permit the command ROLE. ``limit``: seconds to wait for the reply.
+    A server that does not permit the command ROLE may be used. ``limit``: seconds to wait for the reply.
     """
     try:
         with closing(Connection(found, limit)) as connection:
@@ -148,10 +145,7 @@ def _doubt(found: Endpoint, limit: float) -> str:
 def watched(
     service: str, watchers: list[Endpoint], facts: dict[str, Any], seen_by: int = 0, host: str | None = None
 ) -> Endpoint:
-    """Return the endpoint of a service's primary, which the Sentinels ``watchers`` name. For the parameters see `Sentinel`.
-
-    Calls with the same service, settings and Sentinels, in any order, return the same object.
-    """
+    """Return the endpoint of a service's primary. Equal calls return the same object. For the parameters see `Sentinel`."""
     in_order = sorted(watchers, key=lambda watcher: (watcher.host, watcher.port))
     known = tuple(id(value) if name == "credentials" else value for name, value in sorted(facts.items()))
     # The ids stay unique, because the endpoints of the Sentinels are interned, and so never garbage-collected.
@@ -166,8 +160,7 @@ def watched(
 def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], Endpoint]) -> Endpoint:
     """Return the endpoint for a client that ``Sentinel.master_for`` of redis-py or valkey-py has created.
 
-    ``endpoint_of``: function that returns the endpoint for a plain client. It is called with the library's client of each
-    Sentinel.
+    ``endpoint_of``: function that returns the endpoint for the client of one Sentinel.
     """
     pool = client.connection_pool
     manager = pool.sentinel_manager
@@ -183,8 +176,8 @@ def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], E
 def of_url(service: str, places: list[tuple[str, int]], facts: dict[str, Any], login: dict[str, Any]) -> Endpoint:
     """Return the endpoint of a service that a URL names.
 
-    ``places``: hosts and ports of the Sentinels. ``facts``: settings for the connection to the primary; if they contain TLS, it
-    is used for the Sentinels, too. ``login``: user name and password for the Sentinels.
+    ``places``: hosts and ports of the Sentinels. ``facts``: settings for the connection to the primary. Its TLS settings also
+    apply to the Sentinels. ``login``: user name and password for the Sentinels.
     """
     shared = {"tls": facts["tls"], "timeout": facts["timeout"]}
     watchers = [interned(host=host or "localhost", port=port or PORT, **shared, **login) for host, port in places]

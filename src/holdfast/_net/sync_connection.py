@@ -29,8 +29,10 @@ signal. So while signals arrive more often than this, the request's time limit i
 
 
 def _not_reached(endpoint: Endpoint, error: OSError | HoldfastError) -> NotSent:
-    """Return the NotSent for an error of a connection attempt. A HoldfastError comes from ``local://`` if the server did not
-    start, or if there is no program for it. Its text already names the remedy."""
+    """Return the NotSent for an error of a connection attempt.
+
+    A HoldfastError comes from ``local://`` if the server cannot start. Its text already names the remedy.
+    """
     if isinstance(error, HoldfastError):
         return NotSent(str(error), endpoint.address)
     silent = isinstance(error, TimeoutError)
@@ -81,12 +83,10 @@ _silent_kinds: dict[str, type[socket.socket]] = {}
 
 
 def _silent(kind: type[socket.socket]) -> type[socket.socket]:
-    """Return a subclass of a socket class whose objects are closed without a ResourceWarning when they are
-    garbage-collected.
+    """Return a subclass of a socket class whose objects can be garbage-collected without a ResourceWarning.
 
-    The garbage collector closes such objects after an interrupt came while they were in use, or after `Pool.clear`. The
-    ``__del__`` of the subclass is a function written in C. In a ``__del__`` written in Python, CPython would ignore the
-    exception of a signal handler, so a Ctrl-C could be lost.
+    Open sockets are left to the garbage collector after an interrupt, or after `ConnectionPool.clear`. The ``__del__`` is a
+    function written in C. In one written in Python, CPython ignores exceptions, so a Ctrl-C could be lost.
     """
     found = _silent_kinds.get(kind.__name__)
     if found is None:
@@ -116,7 +116,6 @@ class Connection:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(KERNEL_WAIT_S * 1e6)))
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the seconds to wait for each reply."""
         if self._polls and seconds != self._timeout:
             self.sock.settimeout(seconds)
         self._timeout = seconds
@@ -138,13 +137,13 @@ class Connection:
                 raise self._ended()
             self._reader.feed(data)
             reply = self._reader.gets()
-            # The clock was not read so far, so the first piece has come within KERNEL_WAIT_S.
+            # If the clock was not read so far, the first part of the reply has come within KERNEL_WAIT_S.
             return self._rest(until or self._system.monotonic() + self._timeout) if reply is False else reply
         except (OSError, *protocol.MALFORMED) as error:
             raise self._unknown(error) from error
 
     def _rest(self, until: float) -> Any:
-        """Read the rest of a reply that arrives in pieces, until monotonic time ``until``, and return the reply."""
+        """Read the rest of a reply that arrives in parts, until monotonic time ``until``, and return the reply."""
         reader = self._reader
         while True:
             data = self._more(READ_SIZE, until)
@@ -170,7 +169,7 @@ class Connection:
         return self._recv(size)
 
     def send(self, packed: bytes) -> None:
-        """Send encoded commands without waiting for their replies. Raises Unknown if the connection is lost meanwhile."""
+        """Send encoded commands without waiting for their replies. Raises Unknown if the connection is lost."""
         try:
             self._send(packed)
         except OSError as error:
@@ -221,12 +220,11 @@ class Connection:
 
 
 FULL = object()
-"""Marker that is returned instead of a reply if all connections of the pool are in use."""
+"""Returned instead of a reply if all connections of the pool are in use."""
 
 
 class ConnectionPool:
-    """A pool of connections to one server, each used by one thread at a time. The pool opens connections as needed, up to
-    ``limit`` (None: without limit)."""
+    """Connections to one server, each used by one thread at a time. ``limit`` is their maximum number; None: no maximum."""
 
     def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
@@ -235,7 +233,7 @@ class ConnectionPool:
         self._idle = self._none_open()
         """The idle connections, and None for each one that may still be opened. `clear` replaces the list."""
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
-        """The connections that were opened, idle or in use."""
+        """The open connections, idle or in use."""
 
     def _none_open(self) -> list[Connection | None]:
         return [None] * (self._limit or 0)
@@ -278,7 +276,6 @@ class ConnectionPool:
         self._close(idle)
 
     def close_idle(self) -> None:
-        """Close the idle connections of the pool."""
         self._close(self._idle)
 
     def _close(self, idle: list[Connection | None]) -> None:
@@ -295,5 +292,5 @@ class ConnectionPool:
             idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all open connections, including those that a thread is using."""
+        """Return the sockets of all open connections, idle or in use."""
         return [connection.sock for connection in [*self._open] if connection.sock.fileno() >= 0]

@@ -1,9 +1,7 @@
 """Connections of all threads to a server: up to sixteen for one thread each, and one that all share if more threads need one.
 
-If at most sixteen threads send requests at the same time, each has a connection of its own. If more threads do so, all share
-one connection. At any time, one of these threads sends the queued requests of all threads in batches, and reads the replies.
-When that thread has its own reply, another thread takes over. Sharing saves system calls and contention for the interpreter
-lock. The threads of a process thus have at most eighteen connections to the server.
+One thread at a time uses the shared connection for all: it sends their queued requests in batches, and reads the replies. When
+that thread has its own reply, another thread takes over. Sharing saves system calls and contention for the interpreter lock.
 
 The main thread always has a connection of its own. A signal handler may interrupt the main thread for any length of time, and
 no other thread must wait for that.
@@ -27,24 +25,25 @@ _AGAIN = object()
 """Returned instead of a reply if the connection was lost before the request was sent. The caller may then send it again."""
 
 _ELSEWHERE = object()
-"""Returned instead of a reply if this thread is already sending another request. A finaliser or signal handler has interrupted
-that request, and makes this one."""
+"""Returned instead of a reply if this thread is already sending a request on the shared connection.
+
+This request then comes from a signal handler or a finaliser, which has interrupted the other one.
+"""
 
 ROUNDS = 2
-"""Number of rounds in which a thread still sends and reads for other threads, after it has its own reply. This is cheaper than
-waking another thread."""
+"""Number of rounds in which a thread still sends and reads for other threads when it has its own reply. This is cheaper than
+waking another thread.
+"""
 
 READ_WITHIN_S = 0.1
-"""Seconds that a thread still waits after its time limit has passed. In this time, the thread that reads for all can read a
-reply that has arrived."""
+"""Seconds that a thread still waits after its time limit, because the thread that reads may be about to read its reply."""
 
 OWN = 16
 """Maximum number of threads that each use a connection of their own at the same time.
 
 If more threads send requests, all of them share one connection until no request is waiting. In measurements, threads that
-shared a connection acquired 1.5 times as many locks per second as threads with a connection each, if there were 64 threads, and
-1.4 times as many with 32 threads. With sixteen threads the ratio was between 0.67 and 1.2, and with two to four threads it was
-below 1.
+shared a connection acquired 1.5 times as many locks per second with 64 threads, 1.4 times as many with 32, about as many with
+16, and fewer with two to four.
 """
 
 
@@ -70,7 +69,7 @@ class _Request:
             self.reply, self.error, self.answered = reply, error, True
 
     def wake(self) -> None:
-        """Wake the thread of this request. It either has its reply now, or must send and read for all threads from now on."""
+        """Wake the thread of this request. It has its reply, or it must now send and read for all threads."""
         try:
             self.bell.release()
         except RuntimeError:
@@ -78,11 +77,10 @@ class _Request:
 
 
 class _SharedConnection:
-    """A connection and the threads that share it. After a loss of the connection, a new object replaces this one.
+    """A connection shared by threads. The thread that has the turn sends and reads for all of them.
 
-    One thread at a time has the turn: it sends the requests of all threads and reads the replies. If an exception keeps that
-    thread from handing the turn on, the next thread whose time limit passes closes the connection. Whenever an exception comes,
-    no reply is matched with the wrong request.
+    After a loss of the connection, a new object replaces this one. If an exception keeps the thread from ending its turn, the
+    next thread whose time limit passes closes the connection. No exception can match a reply with the wrong request.
     """
 
     def __init__(self, endpoint: Endpoint, system: System) -> None:
@@ -92,7 +90,7 @@ class _SharedConnection:
         self.connection: Connection | None = None
         self.over = False
         # Only the thread with the turn may send, read, and remove requests from these queues; any thread may add requests. The
-        # lock is re-entrant, so that an interrupted thread can find out without a gap whether it has the turn.
+        # lock is re-entrant, so that a thread can find out after an interrupt whether it has the turn.
         self._turn = threading.RLock()
         self.busy = False
         self._queue: deque[_Request] = deque()
@@ -104,9 +102,8 @@ class _SharedConnection:
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """Send a request and return its reply, which may be an error reply.
 
-        Return `_AGAIN` if the request was not sent because the connection was lost, and `_ELSEWHERE` if this thread is already
-        sending a request. Raises NotSent if no connection can be opened, Unknown if no reply comes within ``timeout`` seconds,
-        and Refused if the server refuses the login.
+        Return `_AGAIN` or `_ELSEWHERE` if the request was not sent. Raises NotSent if no connection can be opened, Unknown if
+        no reply comes within ``timeout`` seconds, and Refused if the server refuses the login.
         """
         turn = self._turn
         try:
@@ -131,8 +128,7 @@ class _SharedConnection:
         return _ELSEWHERE if get_ident() in self._waiting else self._follow(_Request(packed, timeout, self._system.lock()))
 
     def _follow(self, mine: _Request) -> Any:
-        """Wait until another thread has read the reply to this request, or until this thread gets the turn to send and read for
-        all."""
+        """Wait until another thread has read the reply, or until this thread gets the turn."""
         ident = get_ident()
         deadline = self._clock() + mine.timeout
         try:
@@ -144,8 +140,6 @@ class _SharedConnection:
                     self._lead(mine)
                 elif not mine.bell.acquire(True, max(0.0, deadline - self._clock())):
                     deadline = max(deadline, mine.sent + mine.timeout)
-                    # Wait once more. If all threads were held up, the reply may have arrived, and the reading thread is about
-                    # to read it.
                     if self._clock() >= deadline and not mine.bell.acquire(True, READ_WITHIN_S) and not mine.answered:
                         raise self._too_late()
             mine.left = True
@@ -159,11 +153,7 @@ class _SharedConnection:
         return _outcome(mine)
 
     def _lead(self, mine: _Request) -> None:
-        """Send the requests of all threads and read the replies until the request ``mine`` is answered, and for a few more
-        rounds.
-
-        The calling thread has the turn (it alone uses the connection), and gives it up at the end.
-        """
+        """Send and read for all threads until ``mine`` is answered, and for a few more rounds. Then end the turn."""
         if self.over:
             self._end(Unknown(f"{self.endpoint.address}: the connection was lost", self.endpoint.address))
             self._pass_on()
@@ -174,7 +164,7 @@ class _SharedConnection:
         while not mine.answered:
             self._send_and_receive(connection, mine)
         mine.left = True
-        self._wake_next()  # continue the chain of wake-ups, if this thread was the next to be woken
+        self._wake_next()
         try:
             for _ in range(ROUNDS):
                 if not (self._queue or self._in_flight):
@@ -185,11 +175,7 @@ class _SharedConnection:
         self._pass_on()
 
     def _send_and_receive(self, connection: Connection, first: _Request) -> None:
-        """Send all queued requests, and read the replies that arrive in one round; ``first`` is the oldest unanswered request.
-
-        Then wake the first thread that has its reply; that thread wakes the next one, and so on. If all threads woke at the
-        same time, they would contend for the interpreter lock.
-        """
+        """Send all queued requests, and read the replies that arrive. ``first``: the oldest unanswered request."""
         in_flight = self._in_flight
         if self._queue:
             connection.send(self._batch())
@@ -204,7 +190,6 @@ class _SharedConnection:
         self._wake_next()
 
     def _batch(self) -> bytes:
-        """Move all queued requests to the list of sent requests, and return their bytes to send."""
         queue, now, batch = self._queue, self._clock(), []
         while queue:
             request = queue[0]
@@ -216,7 +201,8 @@ class _SharedConnection:
         return b"".join(batch)
 
     def _wake_next(self) -> None:
-        """Wake one of the threads whose requests are answered; that thread wakes the next one."""
+        """Wake one thread that has its reply. It wakes the next one, because all together would contend for the interpreter
+        lock."""
         answered = self._answered
         while answered:
             try:
@@ -228,10 +214,9 @@ class _SharedConnection:
                 return
 
     def _pass_on(self) -> None:
-        """End this thread's turn (its right to use the connection).
+        """End the turn. If other threads wait for replies, wake the one with the newest request.
 
-        If other threads wait for replies, wake the one with the newest request. Its reply comes last, so that thread can read
-        for the others the longest.
+        The reply to the newest request comes last, so its thread can read for the others the longest.
         """
         self.busy = False
         self._turn.release()
@@ -245,11 +230,7 @@ class _SharedConnection:
                 return
 
     def _leave(self, error: BaseException) -> None:
-        """Clean up after an exception in this thread.
-
-        If the thread has the turn (the right to use the connection), end the turn. Then also close the connection if a request
-        was being sent or answered.
-        """
+        """Clean up after an exception in this thread. If the thread has the turn, end it, and close the connection."""
         if self._turn.acquire(False):  # acquired if the turn was this thread's, or free
             if self.busy or self.over:
                 self._end(error)
@@ -261,9 +242,9 @@ class _SharedConnection:
         self._wake_all()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection. Sent requests fail. Queued ones move to the next connection, or fail if none could be opened.
+        """Close the connection, by the thread that has the turn. Requests that were sent fail.
 
-        The calling thread has the turn (the right to use the connection).
+        Queued requests are sent on the next connection. If no connection could be opened, they fail, too.
         """
         self.over = True
         self.busy = False
@@ -280,25 +261,22 @@ class _SharedConnection:
             self._in_flight[0].settle(None, Unknown(why, address))
             self._in_flight.popleft()
         while self._queue:
-            # If no connection could be opened, the queued requests fail with the same error. Otherwise they are sent over the
-            # next connection.
             own = type(error)(why, address) if isinstance(error, NotSent | Refused) else None
             self._queue[0].settle(_AGAIN, own)
             self._queue.popleft()
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """Wake every waiting thread. A thread that has no reply yet waits again."""
+        """Wake every waiting thread. A thread without a reply then waits again, or gets the turn."""
         for request in [*self._waiting.values()]:
             request.wake()
 
     def _too_late(self) -> Unknown:
-        """Return the error for a request whose time limit has passed, and mark the connection as unusable, because the request
-        may be half sent."""
+        """Return the error for a request whose time limit has passed. The connection is not used any more."""
         connection = self.connection
         if connection is not None:
             self.over = True
-            connection.hang_up()  # the reading thread sees the end
+            connection.hang_up()  # the thread that reads sees the end of file
         elif self._clock() > self._made + CONNECT_TIMEOUT:  # while the connection is being opened, its own limit applies
             self.over = True
         return Unknown(f"{self.endpoint.address}: no answer in time", self.endpoint.address, silent=True)
@@ -318,8 +296,7 @@ def _outcome(request: _Request) -> Any:
 
 
 class Pool:
-    """The connections of a process to one server: those of the main thread, of up to OWN other threads, and the
-    shared one."""
+    """The connections of a process to one server: those of the main thread, of up to OWN other threads, and the shared one."""
 
     dedicated: Dedicated
 
@@ -327,7 +304,7 @@ class Pool:
         self.endpoint = endpoint
         self._system = system
         self._main = threading.main_thread().ident
-        # This pool has no limit, because a signal handler or a finaliser may send a request while its thread sends one.
+        # No limit, because a signal handler or a finaliser may send a request while it interrupts another one.
         self._of_main = ConnectionPool(endpoint, system=system)
         self._of_few = ConnectionPool(endpoint, OWN, system)
         self._lane = _SharedConnection(endpoint, system)
@@ -349,7 +326,7 @@ class Pool:
                     return reply
             return self._share(packed, timeout)
         except WireError:
-            self._close_idle()  # the other connections are most likely dead too, and each would cost another round of retries
+            self._close_idle()  # the other connections are most likely dead too, and each would cost another retry
             raise
 
     def _share(self, packed: bytes, timeout: float) -> Any:
@@ -382,7 +359,7 @@ class Pool:
         self.dedicated.clear()
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all connections, which a forked child closes."""
+        """Return the sockets of all connections. A forked child closes them."""
         connection = self._lane.connection
         shared = [connection.sock] if connection is not None else []
         return self._of_main.sockets() + self._of_few.sockets() + self.dedicated.sockets() + shared

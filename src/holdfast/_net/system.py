@@ -1,7 +1,7 @@
 """The parts of the operating system that drivers and connections use: time, randomness, sockets and threads.
 
-Drivers and connections get an object with these parts as a constructor argument. In production the object is `SYSTEM`. The
-simulator in `holdfast_lab.wired` passes an object with virtual time and simulated sockets.
+Production uses the object `SYSTEM`. The simulator in `holdfast_lab.wired` passes an object with virtual time and simulated
+sockets instead.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 
 
 class Looper(Protocol):
-    """The methods of the keeper (background thread) that `System` and its replacement in the simulator call. They run the
-    keeper's loop, which does the work that is due and waits for sockets."""
+    """The methods of the keeper that run its loop. `System` calls `run`, and the simulator calls the others."""
 
     selector: selectors.BaseSelector
 
-    def run(self) -> None:
-        """Run the keeper's loop until the keeper is stopped."""
+    def run(self) -> None: ...
 
     def before_wait(self) -> float | None:
-        """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""
+        """Do the work that is due, and return for how many seconds to wait for sockets. None: no limit."""
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
         """Read from and write to the sockets in ``ready``, which the selector has reported."""
@@ -41,9 +39,9 @@ class System:
     """The real operating system."""
 
     clock: Callable[[], float] = staticmethod(clock)
-    """Function that returns the monotonic time in seconds, from `holdfast._clock`."""
+    """Function that returns the monotonic time of `holdfast._clock`, in seconds."""
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """Function that returns the time in seconds of `time.monotonic`, the clock that event loops use."""
+    """Function that returns the time of `time.monotonic`, in seconds. Event loops use this clock."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
     lock: Callable[[], Any] = staticmethod(threading.Lock)
@@ -59,7 +57,7 @@ class System:
         """
         if endpoint.path is None:
             context = endpoint.ssl_context()
-            # The host is passed as bytes. For a str, even an address, Python would load the IDNA codec with its large tables.
+            # The host is passed as bytes, because Python loads the IDNA codec with its large tables for any str.
             host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
             sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -81,10 +79,7 @@ class System:
             return _dial_unix(local.ensure(endpoint.local), timeout)
 
     def readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Wait until a socket is readable, for at most ``seconds`` seconds. Return False if it is not readable by then.
-
-        The time limit holds even if signals arrive during the wait.
-        """
+        """Wait for at most ``seconds`` seconds, also if signals arrive meanwhile. Return True if the socket is readable."""
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         return bool(poll.poll(max(0.0, 1000 * seconds)))
@@ -101,7 +96,7 @@ class System:
         threading.Thread(target=what, args=args, name=name, daemon=True).start()
 
     def keep(self, keeper: Looper) -> threading.Thread:
-        """Run the keeper in a thread of its own, and return that thread."""
+        """Run the keeper in a thread of its own, and return the thread."""
         thread = threading.Thread(target=keeper.run, name="holdfast-keeper", daemon=True)
         thread.start()
         return thread

@@ -30,15 +30,14 @@ _ALERTS = {
 
 
 def unverified(reqs: object) -> bool:
-    """Return True if this value of ``ssl_cert_reqs`` turns off the verification of the server."""
     return reqs in {"none", None, ssl.CERT_NONE}
 
 
 def context(options: Mapping[str, Any]) -> ssl.SSLContext:
     """Return the TLS settings for one connection, from options named ``ssl_...`` as in redis-py.
 
-    The certificate and host name are verified unless the options turn that off. The certificate files are read again for each
-    connection, so that renewed certificates are used. Raises OSError if a certificate file cannot be read.
+    The certificate files are read again for each connection, so that renewed certificates are used. Raises OSError if a
+    certificate file cannot be read.
     """
     try:
         made = ssl.create_default_context(

@@ -1,7 +1,6 @@
-"""The choice of transport for an endpoint: connections that holdfast opens, or the calls of the user's client.
+"""The choice of transport for an endpoint: connections that holdfast opens, or the methods of the user's client.
 
-The user's client is used if holdfast cannot open connections with that client's settings. The choice is the same for threads,
-for asyncio, and for the keeper (the background thread).
+The user's client is used if holdfast cannot open connections with that client's settings.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
-    """Return the transport over which threads of this process send requests to an endpoint."""
+    """Return the transport by which threads of this process send requests to an endpoint."""
     if endpoint.client is None:
         return Pool(endpoint, system)
     from holdfast._net.client_adapter import ClientCalls
@@ -29,7 +28,7 @@ def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
 
 
 def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> AioConnection:
-    """Return the transport over which tasks of the running event loop send requests to an endpoint."""
+    """Return the transport by which tasks of the running event loop send requests to an endpoint."""
     if endpoint.client is None:
         from holdfast._net.aio_connection import AioConnection
 
@@ -48,11 +47,11 @@ def line_to(
     whole_first: bool = False,
     system: System = SYSTEM,
 ) -> PipelinedConnection | ClientLine:
-    """Return a pipelined transport to an endpoint. The keeper (background thread) and threads that use several servers need it.
+    """Return the transport by which the keeper, or a thread that uses several servers, sends requests to an endpoint.
 
-    ``on_push`` gets each published message; None: the transport does not subscribe. ``on_closed`` is called when the connection
-    is closed. With ``whole_first``, a script's text is sent, not its hash, at its first use on a connection that holdfast
-    opens.
+    The transport never blocks. It calls ``on_push`` with each published message, and ``on_closed`` when the connection is
+    closed. Without ``on_push`` it does not subscribe. With ``whole_first``, a connection that holdfast opens sends a script's
+    text instead of its hash at the first use.
     """
     if endpoint.client is None:
         return PipelinedConnection(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)

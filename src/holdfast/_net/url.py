@@ -1,4 +1,4 @@
-"""Parse server URLs strictly. An unknown option is refused, and no error shows a part of the URL that may be a password."""
+"""Parse server URLs. An unknown option is refused, and no error shows a part of the URL that may be a password."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def _bad_url(why: str) -> ConfigError:
 
 
 def _no_scheme(url: str) -> str:
-    """Return what is wrong with a text that does not start with a known scheme. The result repeats the text only if it looks
-    like an address without a password."""
+    """Return what is wrong with a text that does not start with a known scheme.
+
+    The result repeats the text only if it looks like an address without a password.
+    """
     in_python = "in Python, the first argument is a client or a URL, and the name is the second"
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
         return f"{url!r} is not a URL; if it is the address of a server, pass 'redis://{url}'; {in_python}"
@@ -162,8 +164,7 @@ def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
-    """Return host and port of ``host``, ``host:port`` or ``[address]:port``; "" and 0 for a missing part. Raises
-    ConfigError."""
+    """Return host and port of ``host``, ``host:port`` or ``[address]:port``; "" and 0 for a missing part."""
     if place.startswith("["):
         host, closed, rest = place[1:].partition("]")
         colon, port = rest[:1], rest[1:]

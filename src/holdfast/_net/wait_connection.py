@@ -1,5 +1,5 @@
-"""Connections for the command WAIT. The command blocks all later ones on its connection, so each of these connections serves
-one request at a time."""
+"""Connections for the command WAIT. Each serves one request at a time, because WAIT blocks all later commands on its
+connection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KEPT = 4
 """Maximum number of idle connections that stay open."""
 
 LATE = 0.2
-"""Seconds by which the client waits longer for the reply than WAIT may take on the server. So the reply can still arrive if
-WAIT times out."""
+"""Seconds by which the client waits longer than WAIT may take on the server, so that the reply arrives even if WAIT times
+out."""
 
 
 class Dedicated:
-    """A server's connections for scripts that are followed by WAIT. Any thread may call the methods; they block."""
+    """A server's connections for scripts that are followed by WAIT. Any thread may call the methods, which block."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self._endpoint = endpoint
@@ -29,7 +29,7 @@ class Dedicated:
         self._idle: list[Connection] = []
 
     def replicate(self, run: Run[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
-        """Run a script that writes, followed by WAIT, and return the replies to both, which may be error replies.
+        """Run a script that writes, then WAIT. Return the replies to both, which may be error replies.
 
         ``replicas``: number of replicas that WAIT waits for. ``timeout``: maximum seconds of that wait. Raises NotSent if no
         connection can be opened, Unknown if no reply comes in time, and Refused if the server refuses the login.
@@ -73,12 +73,13 @@ class Dedicated:
                 return  # another thread closed the last one
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of the idle connections, which a forked child closes."""
+        """Return the sockets of the idle connections. A forked child closes them."""
         return [connection.sock for connection in [*self._idle]]
 
 
 def outcome(run: Run[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
-    """Return the typed reply of the script, and the number of replicas that have acknowledged its writes.
+    """Return the reply as the script's parser returns it, and the number of replicas that have acknowledged the script's
+    writes.
 
     Raises Refused if one of the replies is an error, and Unknown if the script's reply is malformed.
     """
