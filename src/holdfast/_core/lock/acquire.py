@@ -1,4 +1,4 @@
-"""Acquire a lock: the one operation for locks, permits, elections and locks on several servers.
+"""Acquire a lock. This one operation is for locks, permits, elections and locks on several servers.
 
 An attempt first gets the turn in the queue inside its process (`_core.lock.local_queue`). One attempt at a time has the turn:
 it holds the lock, or asks the server for the lock. The other attempts of the process wait in that queue. Attempts for a
@@ -6,10 +6,10 @@ it holds the lock, or asks the server for the lock. The other attempts of the pr
 server or servers. Those for one server are in this module, those of candidates in `_core.election`, and those for several
 servers in `_core.quorum.acquire`.
 
-On one server, the first request asks only whether the lock is free, and acquires a free lock in one round trip. If the lock
-is busy, the inbox of the process (the channel for messages to it) is subscribed next, so that no hand-over message can be
-missed. Then a second request puts the attempt into the server's queue. From then on, `_core.lock.server_queue` sends one
-refresh for all waiters of the process, and no request for this attempt alone.
+On one server, the first request asks only whether the lock is free, and acquires a free lock in one round trip. If the lock is
+busy, the inbox of the process (the channel for messages to it) is subscribed next, so that no hand-over message can be missed.
+Then a second request puts the attempt into the server's queue. From then on, `_core.lock.server_queue` sends one refresh for
+all waiters of the process, and no request for this attempt alone.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> G
 
     ``wait``: None (without limit), 0 (try once, see `RECALL_WITHIN_S`) or more. ``strategy``: functions that ask the server or
     servers. Raises WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds
-    data of another kind; a strategy may raise further errors. The lease of the returned Grant is registered, so the keeper
-    renews it. Unless a Grant is returned, everything that the attempt left in this process and on the server is removed, even
-    after a cancellation.
+    data of another kind; a strategy may raise further errors.
+
+    The lease of the returned Grant is registered, so the keeper renews it. If no Grant is returned, everything that the attempt
+    left in this process and on the server is removed, even after a cancellation.
     """
     try:
         if attempt.led:  # `_core.lock.uncontended` has given it the turn, and has usually asked the server
@@ -133,8 +134,8 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
 def register_lease(attempt: Attempt, grant: Grant) -> Grant:
     """Create the lease of a grant, have the keeper (background thread) renew it, and note it in the local queue.
 
-    Return the grant. `_core.lock.uncontended.took` does the same for its grants. After an exception, `abandon` undoes what was
-    done. Raises NotSent, with nothing registered, if the keeper was told to stop meanwhile.
+    `_core.lock.uncontended.took` does the same for its grants. After an exception, `abandon` undoes what was done. Raises
+    NotSent, with nothing registered, if the keeper was told to stop meanwhile.
     """
     node = attempt.node
     assert node is not None
@@ -163,7 +164,6 @@ def _unregister(attempt: Attempt) -> None:
 
 
 def local_queue_of(attempt: Attempt) -> LocalQueue:
-    """Return the queue inside this process that an attempt belongs to. The attempt must belong to one."""
     local_queue = attempt.local_queue
     assert isinstance(local_queue, LocalQueue)
     return local_queue
@@ -201,8 +201,8 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Acquire the lock before monotonic time `Attempt.until`. Return Busy if that time has passed.
 
-    ``at_once``: True to try once, without waiting. If ``place`` is None, ask first whether the lock is free. Otherwise join
-    the server's queue at once, or keep waiting at the position there that another attempt of this process has left.
+    ``at_once``: True to try once, without waiting. ``place``: position to wait at, in the server's queue, which this attempt
+    joins at once or has inherited from another attempt of this process; None: ask first whether the lock is free.
     """
     busy = NO_ANSWER
     if place is None:
@@ -355,10 +355,8 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
 
 
 async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[Held] | None:
-    """Extend a held lease on one server, and reserve ``more`` further fences for this process.
-
-    Return None if the lease is lost.
-    """
+    """Extend a held lease on one server, and reserve ``more`` further fences for this process. Return None if the lease is
+    lost."""
     asking = Attempt(attempt.spec, held_lease.token, maybe_in_flight=held_lease.maybe_in_flight, until=attempt.until)
     try:
         answer = await ask(asking, await Now(), patient=attempt.waited, more=more)

@@ -6,8 +6,8 @@ fences for this process with each grant, and each new holder gets the next of th
 
 This queue is changed only while the keeper's mutex is held, and no code of the user runs meanwhile. A change appends the
 attempts that must be woken to `untold`, and `wake_changed` wakes them after the mutex is released. If a signal interrupts
-`wake_changed`, the next call wakes the rest. A signal handler or finaliser may interrupt a change, in the same thread. The
-changes made by the handler or finaliser are then postponed until the interrupted change is complete.
+`wake_changed`, the next call wakes the rest. A signal handler or finaliser may run in the middle of a change, in the same
+thread. Its own changes are then postponed until the interrupted change is complete.
 
 While an attempt waits, the lease is checked once a second (`_core.lock.lease_check`). If the lease is lost, its owner is
 notified first. Then the next waiter asks the server for the lock.
@@ -56,22 +56,22 @@ The keeper (background thread) reads messages too, but up to 5 ms late in a busy
 """
 
 RECALL_WITHIN_S = 0.25
-"""Maximum seconds that an attempt with ``wait=0`` still waits for a lock that may become free at once.
+"""Maximum seconds for which even an attempt with ``wait=0`` waits, if the lock may become free at once.
 
-The lock may linger, which means that the process of its last holder keeps it for quick reuse. The attempt asks that process to
-hand the lock over. Or this process may be about to release the lock, or to find its lease lost.
+This is so if the lock lingers in another process, which then hands it over. It is also so if this process is about to release
+the lock, or to find its lease lost.
 """
 
 MORE_FENCES = 1000
 """Maximum number of fences to request in one renewal if no reserved fence is left and no other process waits.
 
-The number requested is the number of times that the lock was handed on since its grant, but at least `BLOCK`. The server makes
-fences from its clock. With more fences per renewal, the fences would run ahead of the clock.
+The number requested is the number of times that the lock was handed on since its grant, but at least `BLOCK`. There is a
+maximum because the server makes fences from its clock, and more fences would run ahead of the clock.
 """
 
 
 class _KeeperTurn:
-    """The type of `KEEPER_TURN`: the value of `LocalQueue.turn_of` while the keeper (background thread) releases the lock."""
+    """The type of `KEEPER_TURN`, the value of `LocalQueue.turn_of` while the keeper (background thread) releases the lock."""
 
 
 KEEPER_TURN = _KeeperTurn()
@@ -117,27 +117,24 @@ class LocalQueue:
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
         self.node = node
         self.prefix = prefix
-        """Key prefix of the inbox, the pub/sub channel through which other processes notify this queue that they wait."""
+        """Prefix of the inbox, the pub/sub channel on which other processes report that they wait."""
         self.mutex = node.mutex
         self.in_change = node.in_change
         self.clock = node.clock
         self.turn_of: Attempt | _KeeperTurn | None = None
-        """The attempt with the turn: it holds the lock, or asks the server for the lock.
+        """The attempt that has the turn, because it holds the lock or asks the server for the lock.
 
         `KEEPER_TURN`: the keeper (background thread) is releasing the lock. None: nobody has the turn.
         """
         self.queue: deque[Attempt] = deque()
-        """Attempts that wait for the turn (the right to hold the lock, or to ask the server for it), in order of arrival."""
+        """Attempts that wait for the turn, in order of arrival."""
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
         """Attempts to wake after the current change of this queue, each with the outcome of its wait.
 
         The outcome None makes the attempt read `Attempt.turn`.
         """
         self.passing: Attempt | None = None
-        """Attempt whose release is in progress: it is about to hand the lock on to the next waiter.
-
-        None: no release is in progress.
-        """
+        """Attempt whose release is in progress; None: no release is in progress."""
         self.held_lease: HeldLease | None = None
         """Lease that this process holds; None: no lease.
 
@@ -158,8 +155,7 @@ class LocalQueue:
 
     @property
     def reachable(self) -> bool:
-        """Return True if the inbox is subscribed, the pub/sub channel through which other processes notify this one that they
-        wait."""
+        """Return True if the inbox is subscribed, so that messages of waiters in other processes arrive."""
         return self.node.reachable(self.prefix)
 
     # Asked by an attempt: what does it do next?
@@ -168,9 +164,9 @@ class LocalQueue:
         """Return the next step of an attempt that wants the lock from monotonic time ``now`` on.
 
         Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued.
-        It waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and then calls `received`.
-        ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because even such
-        an attempt may have to wait for a moment.
+        The attempt then waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and calls
+        `received`. ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because
+        even such an attempt may have to wait for a moment.
         """
         if self.in_change():
             # A signal handler has interrupted this thread in the middle of a change of the queue: the attempt bypasses it.
@@ -204,8 +200,8 @@ class LocalQueue:
     def received(self, attempt: Attempt, now: float) -> Turn | Busy:
         """Return the next step of a queued attempt after its wait, at monotonic time ``now``.
 
-        If the attempt got no turn, because its time is up, it has left the queue. Then return Busy with the last reply of the
-        server to this process, or the error if the server does not reply.
+        An attempt that got no turn in time has left the queue. It gets Busy with the last reply of the server to this process,
+        or the error if the server does not reply.
         """
         attempt.waited = True
         with self.mutex:
@@ -237,7 +233,7 @@ class LocalQueue:
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers (was released and is kept for quick reuse).
 
-        Return None if no lease lingers, if its options differ, or if the server must be asked. Then call `enter`.
+        Return None if no lease lingers, if its options differ, or if the server must be asked. The attempt then calls `enter`.
         """
         held_lease = self.held_lease
         if held_lease is None or self.turn_of is not None or self.in_change():
@@ -266,10 +262,7 @@ class LocalQueue:
         self.turn_of, self.asked = attempt, False
 
     def _busy(self, attempt: Attempt) -> Busy | None:
-        """Return Busy if another attempt of this process holds the lock. Return None if the server has to be asked.
-
-        Attempts that do not wait call this method.
-        """
+        """Return Busy if another attempt of this process holds the lock. Return None if the server has to be asked."""
         with self.mutex:
             held_lease = self.held_lease
             if held_lease is None or held_lease.lost or self.turn_of is attempt or not isinstance(self.turn_of, Attempt):
@@ -302,8 +295,7 @@ class LocalQueue:
             return self.check.join(attempt, self._in_use(), now)
 
     def _is_asking(self) -> bool:
-        """Return True if an attempt of this process is asking the server for the lock, and the attempt's event loop is not
-        closed."""
+        """Return True if an attempt whose event loop is open is asking the server for the lock."""
         who = self.turn_of
         slot = who.slot if isinstance(who, Attempt) else None
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
@@ -318,10 +310,10 @@ class LocalQueue:
         """Note the outcome of the request with which an attempt asked the server for the lock.
 
         A Grant means that the attempt holds the lock. The caller holds the mutex, and has registered the lease under it. Busy
-        means that the attempt was refused, so the next waiter asks. An exception means that it failed. Waiters without a
-        timeout then fail with the same error, and waiters with a timeout ask the server themselves, one after the other. None
-        means that the attempt gives up, even if it is queued or has just got the lock. The next waiter then gets the lock, or
-        asks for it. The caller has removed everything that the attempt left on the server.
+        means that the attempt was refused, so the next waiter asks. An exception means that the request failed. Waiters without
+        a timeout then fail with the same error, and waiters with a timeout ask the server themselves, one after the other. None
+        means that the attempt gives up, even if it is queued or has just got the lock. The caller has removed everything that
+        the attempt left on the server. The next waiter then gets the lock, or asks for it.
         """
         if isinstance(outcome, Grant):
             self._note_grant(attempt, outcome)
@@ -363,9 +355,9 @@ class LocalQueue:
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
         """Hand the lock on to the next waiter of this process, after its holder has released it.
 
-        Return True if there is nothing left to do: the next waiter has the lock, or the lease lingers (is kept for quick
-        reuse). Return False if the caller has to release the lock on the server, and then to call `on_released`. Return None
-        if another thread or a signal handler has released the lock first.
+        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
+        has to release the lock on the server, and then to call `on_released`. Return None if another thread or a signal handler
+        has released the lock first.
         """
         nested = self.in_change()  # True in a signal handler that may have interrupted a change of the queue
         with self.mutex:
@@ -394,10 +386,9 @@ class LocalQueue:
                 self._give_back(held_lease)
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """Let the next waiter ask the server for the lock, because this process has released it or failed to acquire it.
+        """Let the next waiter ask the server, because this process has released the lock or failed to acquire it.
 
-        ``attempt``: the attempt that had the turn (held the lock or asked the server); None: the keeper thread released the
-        lock.
+        ``attempt``: the attempt that held the lock or asked for it; None: the keeper thread has released the lock.
         """
         if self.in_change():
             self.node.later(partial(self.on_released, attempt))
@@ -494,7 +485,7 @@ class LocalQueue:
     def wake_changed(self) -> None:
         """Wake the attempts in `untold`, each while the mutex is released.
 
-        The mutex must be free, because waking an attempt of a closed event loop may destroy tasks whose clean-up uses this
+        The mutex must be free, because waking an attempt of a closed event loop may destroy tasks, and their clean-up uses this
         queue. An attempt may be woken twice, which is harmless.
         """
         while self.untold:
@@ -526,10 +517,10 @@ class LocalQueue:
             self._give_back(self.held_lease)
 
     def on_time(self, now: float) -> float:
-        """Release a lease that has lingered (was kept for quick reuse) long enough, and wake the waiters whose time is up.
+        """Release a lease that has lingered long enough, wake waiters whose time is up, and check the lease if that is due.
 
-        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Also renew the lease early if that is
-        due. Return the monotonic time, in seconds, at which to call this method again; infinity: no call is needed.
+        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Return the monotonic time, in seconds,
+        at which to call this method again; infinity: no call is needed.
         """
         if self.turn_of is None and self.held_lease is not None and now >= self.linger_until:
             self._give_back(self.held_lease)
@@ -657,8 +648,7 @@ class LocalQueue:
     def _pass_over(self) -> None:
         """Move the turn to the next waiter if the event loop of the attempt with the turn is closed.
 
-        The turn is the right to hold the lock or to ask the server for it. If that attempt's caller has already received the
-        lock, nothing is changed.
+        Nothing is changed if that attempt's caller has already received the lock.
         """
         attempt, held_lease = self.turn_of, self.held_lease
         if not isinstance(attempt, Attempt) or attempt.slot is None or not attempt.slot.gone():
@@ -711,7 +701,7 @@ class LocalQueue:
         return Grant(attempt, fence, now, held_lease.deadline, held_lease=held_lease)
 
     def _give_back(self, held_lease: HeldLease) -> None:
-        """Give the turn to the keeper (background thread), which releases a lease that no attempt of this process uses."""
+        """Have the keeper (background thread) release a lease that no attempt of this process uses."""
         self.turn_of = KEEPER_TURN
         self.node.give_back(self, held_lease)
         self.held_lease = None
@@ -743,7 +733,8 @@ class LocalQueue:
     def _give(self, attempt: Attempt, turn: Turn) -> None:
         """Give an attempt the turn, which is a grant or the permission to ask the server.
 
-        An interrupt may come between two of these steps. Their order is such that `_withdraw` then restores a consistent queue.
+        An interrupt may come between two of these steps. `_withdraw` then restores a consistent queue, because of the order of
+        the steps.
         """
         attempt.turn = turn
         self.turn_of = attempt

@@ -80,8 +80,7 @@ class Node:
         self.listeners: dict[str, Subscriber] = {}
         """Listeners by `listener_id`. Each listener waits for a notification from the server."""
         self._needs_record = False
-        """True if other clients may look up the process of a listener. Then the process record must be written.
-        """
+        """True if other clients may look up the process of a listener, so that the process record must be written."""
         self._reachable_prefixes: set[bytes] = set()
         """Prefixes whose inboxes (pub/sub channels) must be subscribed even if no attempt waits in the server's queue."""
         self._inbox_at: dict[bytes, float] = {}
@@ -114,8 +113,7 @@ class Node:
         return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
 
     def _tend_at(self) -> float:
-        """Return the monotonic time, in seconds, at which an inbox must next be subscribed, or its connection tested by a
-        PING.
+        """Return the monotonic time, in seconds, at which to subscribe an inbox next, or to test its connection by a PING.
 
         The caller holds the mutex.
         """
@@ -157,10 +155,8 @@ class Node:
             safely(self._tend_inboxes, now)
 
     def _clear_away(self, waiter: Waiter) -> None:
-        """Remove a waiter whose event loop was closed.
-
-        The next waiter of this process, if any, inherits its server-queue position.
-        """
+        """Remove a waiter whose event loop was closed. The next waiter of this process, if any, inherits its server-queue
+        position."""
         attempt, local_queue = waiter.attempt, waiter.attempt.local_queue
         if local_queue is not None and local_queue.pass_abandoned_place_on(attempt, waiter):
             return
@@ -173,7 +169,6 @@ class Node:
         attempt.slot = None  # otherwise the remembered attempt would keep its task and event loop alive
 
     def _look_after(self, now: float) -> None:
-        """Call `on_time` of the local queues whose time has come."""
         for local_queue in [local_queue for local_queue, at in self._looked_after.items() if at <= now]:
             self._looked_after[local_queue] = at = local_queue.on_time(now)
             if at == float("inf"):
@@ -193,8 +188,8 @@ class Node:
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
         """Register a waiter, and have the process record written. Return True if the inbox of its prefix is subscribed.
 
-        Otherwise the waiter is woken once the inbox is subscribed. If the lock's Cluster slot has moved to another server,
-        return False, and end the wait with the error SlotMoved. The caller holds the mutex.
+        If it is not, the waiter is woken once it is subscribed. If the lock's Cluster slot has moved to another server, return
+        False, and end the wait with the error SlotMoved. The caller holds the mutex.
         """
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)
@@ -222,10 +217,7 @@ class Node:
             self.renewing.forget(held_lease.token)
 
     def close(self, error: WireError) -> None:
-        """End the wait of all attempts on this server with ``error``, because this process stops.
-
-        The caller holds the mutex.
-        """
+        """End the wait of all attempts on this server, because this process stops. The caller holds the mutex."""
         for local_queue in self.local_queues():
             local_queue.close(error)
         self.waiting.close(error)
@@ -307,9 +299,7 @@ class Node:
     def send_until_answered(self, call: Run[int], until: float, local_queue: ReleaseListener | None = None) -> None:
         """Have the keeper thread send a call until the server replies, or until monotonic time ``until``.
 
-        Any thread may call this.
-
-        ``local_queue``: object to notify after the first reply or failure; None: no object.
+        ``local_queue``: object to notify after the first reply or failure; None: no object. Any thread may call this.
         """
         self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), call, call, until, local_queue)))
 
@@ -403,7 +393,7 @@ class Node:
         self.commands.call(refreshment(batch, self.channel(prefix), timeout), then)
 
     def _tend_inboxes(self, now: float) -> None:
-        """Subscribe the inboxes that are not subscribed yet. If an inbox is subscribed, test its connection with a PING."""
+        """Subscribe the inboxes that are not subscribed yet. If any inbox is subscribed, test the connection with a PING."""
         with self.mutex:
             self._forget_closed_listeners()
             missing = [prefix for prefix in self._wanted() if not self.waiting.listens(prefix)]
@@ -468,8 +458,8 @@ class Node:
     def _on_told(self, what: str, whom: str) -> None:
         """Handle a message of the kind ``what`` about ``whom``.
 
-        WANTED: a client waits for the lock that the token ``whom`` holds. CHANGED: the object that the listener ``whom``
-        watches has changed.
+        WANTED means that a client waits for the lock that the token ``whom`` holds. CHANGED means that the object that the
+        listener ``whom`` watches may have changed.
         """
         if what == codes.WANTED:
             self._on_asked(whom)
@@ -496,10 +486,7 @@ class Node:
             del self.asked_early[next(iter(self.asked_early))]
 
     def _local_queue_of(self, held_lease: HeldLease) -> Queue | None:
-        """Return the local queue for the lock of a lease; None if the lock has no such queue.
-
-        The caller holds the mutex.
-        """
+        """Return the local queue for the lock of a lease; None if the lock has no such queue. The caller holds the mutex."""
         return held_lease.local_queue or self._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
 
     def _ask(self, spec: Spec) -> None:
@@ -548,10 +535,10 @@ class Node:
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
-        """Have the keeper (background thread) write the process record soon, if it does not contain this label of a lock yet.
+        """Have the process record written soon, if it does not contain this label of a lock yet.
 
-        Because of labels, the record is written at most once in `LABELS_EVERY_S` seconds. Any thread may call this method,
-        with the mutex held.
+        Because of labels, the record is written at most once in `LABELS_EVERY_S` seconds. Any thread may call this method, with
+        the mutex held.
         """
         if label == self.labels.get(spec.prefix, {}).get(spec.keys[0]):
             return

@@ -1,9 +1,8 @@
 """The records of one acquisition of a lock, which all lock operations share.
 
-An `Attempt` is one try to acquire the lock that `_core.lock.spec.Spec` describes. A `Waiter` is the position of an attempt in
-the server's queue. A `Grant` is the result of a successful attempt. A `Turn` is the next step of an attempt, as the queue
-inside its process decides. A `HeldLease` is the lease, from its grant to its end, with all holders in this process that it is
-handed on to.
+An `Attempt` is one try to acquire a lock. A `Waiter` is the position of an attempt in the server's queue. A `Grant` is the
+result of a successful attempt. A `Turn` is the next step of an attempt, which the queue of its process decides. A `HeldLease`
+is the lease. It lasts from the grant to the end of the lease, even if the process hands it on to several holders.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class Tally(Protocol):
 
 
 def count_hold(tally: Tally, seconds: float) -> None:
-    """Count a lease that has ended after it was held for this many seconds."""
     tally.ended += 1
     tally.total_hold += seconds
     if seconds > tally.longest_hold:  # noqa: PLR1730 - takes half the time of max(), and runs on every release
@@ -66,7 +64,7 @@ class Queue(Protocol):
 
     @property
     def prefix(self) -> bytes:
-        """Return the prefix of the inbox, the channel through which other processes notify this queue that they wait."""
+        """Return the prefix of the inbox, the pub/sub channel on which other processes report that they wait."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -74,9 +72,9 @@ class Queue(Protocol):
 
     @property
     def held_lease(self) -> HeldLease | None:
-        """Return the lease that this process holds; None if it holds none.
+        """Return the lease that this process holds; None: no lease.
 
-        If no attempt has the turn, the lease lingers, which means that it was released and is kept for quick reuse.
+        A lease that no attempt uses lingers, which means that it was released and is kept for quick reuse.
         """
 
     @property
@@ -86,7 +84,8 @@ class Queue(Protocol):
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers (was released and is kept for quick reuse).
 
-        Return None if no lease lingers, if its options differ, or if the server must be asked. Then enter the queue.
+        Return None if no lease lingers, if its options differ, or if the server must be asked. The attempt then enters the
+        queue.
         """
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
@@ -101,19 +100,17 @@ class Queue(Protocol):
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
         """Hand the lock on to the next waiter of this process, after its holder has released it.
 
-        Return True if there is nothing left to do: the next waiter has the lock, or the lease lingers (is kept for quick
-        reuse). Return False if the caller has to release the lock on the server. Return None if another caller has released
-        the lock first.
+        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
+        has to release the lock on the server, and None if another caller has released it first.
         """
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
         """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply."""
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """Let the next waiter ask the server for the lock, because this process has released it or failed to acquire it.
+        """Let the next waiter ask the server, because this process has released the lock or failed to acquire it.
 
-        ``attempt``: the attempt that had the turn (held the lock or asked the server); None: the keeper thread released the
-        lock.
+        ``attempt``: the attempt that held the lock or asked for it; None: the keeper thread has released the lock.
         """
 
     def on_collected(self, held_lease: HeldLease) -> None:
@@ -129,8 +126,8 @@ class Queue(Protocol):
     def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
         """Note the outcome of the request with which an attempt asked the server for the lock.
 
-        A Grant means that the attempt holds the lock; the caller holds the mutex. Busy means that the attempt was refused, an
-        exception that it failed, and None that it gives up, at any moment.
+        A Grant means that the attempt holds the lock. The caller then holds the mutex. Busy means that the attempt was refused,
+        an exception that it failed, and None that it gives up, even while it is still queued.
         """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
@@ -155,10 +152,9 @@ class Queue(Protocol):
         """
 
     def on_time(self, now: float) -> float:
-        """Release a lease that has lingered (was kept for quick reuse) long enough, and wake the waiters whose time is up.
+        """Release a lease that has lingered long enough, wake waiters whose time is up, and check the lease if that is due.
 
-        Also renew the lease early if that is due. Return the monotonic time, in seconds, at which to call
-        this method again; infinity: no call is needed. The caller holds the mutex.
+        Return the monotonic time, in seconds, of the next call; infinity: no call is needed. The caller holds the mutex.
         """
 
 
@@ -224,7 +220,7 @@ class Attempt:
     until: float | None
     """Monotonic time, in seconds, at which the wait ends; None: never."""
     waited: bool
-    """True once the attempt has waited in the local queue, or a server has refused it. Outages are then tolerated."""
+    """True once the attempt has waited for the lock. From then on, it repeats its requests during an outage."""
     hasty: bool
     """True if a signal handler made this attempt with ``wait=0``, and had interrupted a change of the local queue.
 
@@ -233,7 +229,7 @@ class Attempt:
     local_queue: Queue | None
     """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
     turn: Turn | None
-    """Turn that the attempt got in the local queue: a grant, an error or permission to ask the server; None: none yet."""
+    """Turn that the attempt got in the local queue; None: none yet."""
     node: Registrar | None
     """The part of the keeper that renews the lease; None for an attempt that acquires nothing, such as an undo."""
     is_direct: bool
@@ -245,9 +241,9 @@ class Attempt:
     entered: bool
     """True once `_core.lock.uncontended` has put this attempt into the local queue."""
     first: Answer[Any] | WireError | None
-    """Outcome of the request of `_core.lock.uncontended`, until an operation uses it; None: there is none."""
+    """Reply to, or error of, the request that `_core.lock.uncontended` sent, until an operation uses it; None: none."""
     held_lease: HeldLease | None
-    """Lease that was registered for this attempt, once the server has granted it; an interrupted attempt removes it again."""
+    """Lease of this attempt, registered with the keeper; None before the server grants the lock."""
     held_since: float | None
     """Monotonic time, in seconds, of the acquisition; None before it, and after the statistics have counted the hold."""
     unclaimed: Any
@@ -284,7 +280,6 @@ class Attempt:
             count_hold(self.tally, now - since)
 
     def waits(self) -> None:
-        """Count this attempt in the lock's statistics as one that waits because another client holds the lock."""
         if self.tally is not None:
             self.tally.waits(self)
 
@@ -431,8 +426,8 @@ class AskServer(Struct):
     """The permission for an attempt to ask the server for the lock.
 
     ``place``: server-queue position that the attempt inherits from another attempt of this process; None: no position.
-    ``crowded``: the server's last reply that the lock is busy, if clients of other processes probably still wait for it. An
-    attempt that waits then joins the server's queue with its first request. None: the lock may be free.
+    ``crowded``: the server's last reply that the lock is busy, if clients of other processes probably still wait for it. Then
+    an attempt that may wait joins the server's queue with its first request. None: the lock may be free.
     """
 
     __slots__ = __match_args__ = ("place", "crowded")
@@ -461,8 +456,7 @@ class Extend(Struct):
 
 
 Turn = Grant | Extend | AskServer | Exception
-"""The next step of an attempt, which the queue of its process decides: a grant, an order to extend the lease first, the
-permission to ask the server, or an error."""
+"""The next step of an attempt, which the queue of its process decides."""
 
 
 class HeldLease:
@@ -536,7 +530,7 @@ class HeldLease:
     label: str | None
     """Label of the lock object that holds the lease now; handing the lease on may change it."""
     hint: str
-    """Name of the person who broke the lock, as a message says; empty: no such message. It is used if the lease is lost."""
+    """Name of the person who broke the lock, as a message says; empty: no such message. A later loss is explained by it."""
     question_at: float
     """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
     questioned_at: float
@@ -604,7 +598,7 @@ class HeldLease:
 
     @property
     def why_over(self) -> str:
-        """Return why this lease is lost, now that its time is up by the monotonic clock of this process."""
+        """Return the reason of the loss of this lease, now that its time is up by the monotonic clock of this process."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -613,8 +607,8 @@ class HeldLease:
     def compatible_with(self, spec: Spec) -> bool:
         """Return True if the lease can be handed on to an attempt for ``spec``.
 
-        Both must allow handing on and have the same ttl. The lease must have at least the replicas, and the quarantine, that
-        ``spec`` asks for.
+        The lease's lock and ``spec`` must both allow it, and have the same ttl. The lease must have at least the replicas, and
+        the quarantine, that ``spec`` asks for.
         """
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
@@ -627,20 +621,20 @@ class HeldLease:
         self.owner = nobody
 
     def lose(self, reason: str) -> bool:
-        """Mark the lease as lost for this reason. Return True if it was neither lost nor ended before; then report the loss."""
+        """Mark the lease as lost for this reason. Return True if it was neither lost nor ended before, so that the loss is
+        reported."""
         if self.lost or self.over:
             return False
         self.lost = reason
         return True
 
     def holder(self) -> Owner | None:
-        """Return the object that owns the lease; None if it was garbage-collected."""
         return self.owner()
 
     def lost_with_it(self) -> HeldLease | None:
         """Return the lease whose loss the user is notified of; None if the user has lost nothing.
 
-        For the vote of one server, return the lease on all servers once no majority is left.
+        The lease on several servers is lost once no majority is left. One server's vote alone is no lease of the user.
         """
         return self
 

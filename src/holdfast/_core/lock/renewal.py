@@ -19,10 +19,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
 EARLY_HINTS_MAX = 100
-"""Maximum number of messages that are kept although the lease of their token is not known here.
-
-The lease may become known a moment later.
-"""
+"""Maximum number of messages to keep for tokens without a known lease. The lease may become known a moment later."""
 
 QUESTION_EVERY_S = 1.0
 """Minimum seconds between two early renewals of a lease, which check whether the lease still exists.
@@ -32,15 +29,14 @@ early renewals as well, and there may be thousands of such callers.
 """
 
 CLAIM_LEFT_S = 0.7
-"""Minimum seconds that are left of a claim window (the short lease of a hand-over) when the keeper wakes to renew the
-lease."""
+"""Minimum seconds that are left of a claim window, the short lease of a hand-over, when the keeper wakes to renew the lease."""
 
 BATCH = 100
 """Maximum number of leases that one script renews, because a longer script would block other clients of the server."""
 
 
 def broken_by(whom: str) -> str:
-    """Return the reason for the loss of a lease after the person ``whom`` has broken the lock (revoked the lease by hand)."""
+    """Return the reason for the loss of a lease after the person ``whom`` has broken the lock."""
     return f"it was broken by {whom}"
 
 
@@ -100,14 +96,15 @@ class LeaseKeeper(Protocol):
 
     @property
     def looks(self) -> bool:
-        """Return True while a check for leases that last (`_runtime.keeper.long_leases`) is scheduled."""
+        """Return True while a check for leases that last for `LONG_S` (`_runtime.keeper.long_leases`) is scheduled."""
 
     @property
     def collected(self) -> Sized:
         """Return the references to garbage-collected owners of leases that the thread has not handled yet."""
 
     def attend(self, at: float) -> None:
-        """Have the thread wake at monotonic time ``at``, in seconds, at the latest, and check for leases that last.
+        """Have the thread wake at monotonic time ``at``, in seconds, at the latest, and check for leases that last for
+        `LONG_S`.
 
         The caller holds the mutex.
         """
@@ -144,9 +141,9 @@ class Registry(Protocol):
 def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
-    The grant of this lease may prove that older leases are lost. Return these leases, whose loss the caller reports after it
-    has released the mutex. ``hurry``: True to wake the keeper (background thread) if it would sleep too long. False for a
-    lease that was just handed over, because the keeper wakes in time anyway, and waking it now would delay the holder.
+    The grant of this lease may prove that older leases are lost. Return these leases. The caller reports their loss after it
+    has released the mutex. ``hurry``: True to wake the keeper (background thread) if it would sleep too long. False for a lease
+    that was just handed over, because the keeper wakes in time anyway, and waking it now would delay the holder.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)
@@ -230,10 +227,10 @@ class Renewing:
     def outdated_by(self, held_lease: HeldLease) -> list[HeldLease]:
         """Mark the older of two conflicting leases of one key as lost, and return the leases that were marked now.
 
-        ``held_lease``: the lease that was added last. The server grants a key again only after the earlier lease has ended
-        there. So if this process believes that it holds two leases of a key, the lease with the lower fence is lost. This may
-        be the added one, if its reply was read late. Leases of a read-write lock conflict only if together they have more
-        permits than exist.
+        The server grants a key again only after the earlier lease has ended there. So if this process believes that it holds
+        two leases of a key, the one with the lower fence is lost. This may even be ``held_lease``, the lease that was added
+        last, if its reply was read late. Leases of a read-write lock conflict only if together they have more permits than
+        exist.
         """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits
         if permits is None:
@@ -247,8 +244,7 @@ class Renewing:
         return [lost for lost in older if self._lost(lost, why)]
 
     def gone(self, key: bytes, sent: float) -> HeldLease | None:
-        """Mark the lease of this key as lost, because a request that was sent at monotonic time ``sent`` found that the key is
-        missing.
+        """Mark the lease of this key as lost, because a request sent at monotonic time ``sent`` found that the key is missing.
 
         Return the lease, whose owner the caller has to notify. Return None if there is no such lease, if it was granted after
         ``sent``, or if it is being released.
@@ -268,8 +264,8 @@ class Renewing:
     def hinted(self, token: str, by: str, now: float) -> None:
         """Schedule an early renewal, because a message says that the person ``by`` broke the lock of this token.
 
-        Anybody may have sent the message. So the lease stays valid until the reply to the renewal confirms its loss, and such
-        renewals are at least `QUESTION_EVERY_S` seconds apart.
+        Anybody may have sent the message. So the lease stays valid until the server's reply confirms the loss. Such renewals
+        are at least `QUESTION_EVERY_S` seconds apart.
         """
         held_lease = self.get(token)
         if held_lease is not None:
@@ -316,8 +312,8 @@ class Renewing:
     def due(self, now: float) -> tuple[list[Renew], list[HeldLease]]:
         """Return up to `BATCH` renewals to send now, and the leases that have ended, which are marked as lost.
 
-        If more renewals are due, `next_at` returns a time that is not later than ``now``. The caller can do other work before
-        it calls this method again.
+        If more renewals are due, `next_at` returns a time that is not later than ``now``, so that the caller can do other work
+        first.
         """
         renewals: list[Renew] = []
         lost: list[HeldLease] = []
@@ -357,10 +353,7 @@ class Renewing:
         self.watch(held_lease)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
-        """Handle the server's reply to a renewal.
-
-        Return False if the lease is lost and the caller has to notify its owner.
-        """
+        """Handle the server's reply to a renewal. Return False if the lease is lost and the caller has to notify its owner."""
         held_lease = renewal.held_lease
         if held_lease.over or held_lease.lost:
             return True

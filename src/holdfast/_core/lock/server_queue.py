@@ -2,13 +2,13 @@
 
 When a holder releases a lock, the server hands it over to the first waiter and sends a message to the waiter's process. Such a
 message may get lost, and anybody may forge one. So waiters do not rely on messages. A script, the refresh, tells the server
-that the waiters still wait, and asks which of them have got their locks. One refresh for all waiters is sent once a second.
-A waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
+that the waiters still wait, and asks which of them have got their locks. One refresh for all waiters is sent once a second. A
+waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
 subscribed again. While a client of another library holds the lock, its waiter is refreshed ten times a second, because that
 client sends no message when it releases the lock.
 
-The claim window (`CLAIM_WINDOW_S`) is the time for which the server keeps the lock for its new holder. A waiter accepts a
-hand-over message without asking the server only within this window. It counts the window from its last request with the reply
+The server keeps a handed-over lock for its new holder only during the claim window (`CLAIM_WINDOW_S`). Only within this window
+does a waiter accept a hand-over message without asking the server. It counts the window from its last request with the reply
 "waiting". That request was sent before the hand-over, so the window never ends later for the waiter than for the server. A
 message is ignored if its fence is not higher than the last fence that the waiter has seen.
 """
@@ -27,8 +27,7 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 REFRESH_EVERY_S = 1.0
-"""Seconds between two refreshes of all waiters: a third of the time after which the server drops a waiter without a refresh.
-"""
+"""Seconds between two refreshes of all waiters. The server drops a waiter after three times as long without a refresh."""
 
 REFRESH_OF_FOREIGN_LOCK_S = 0.1
 """Seconds between two refreshes of a waiter while a client of another lock library holds the lock, as redis-py's lock polls."""
@@ -39,8 +38,7 @@ SOONEST_S = 0.01
 USABLE_LEFT_S = 0.5
 """Minimum seconds that must be left of the claim window when a waiter accepts a hand-over message.
 
-In the claim window, the server keeps the lock for its new holder. With less time left, the server is asked whether it has
-handed the lock over.
+With less time left, the server is asked whether it has handed the lock over.
 """
 
 BATCH = 100
@@ -91,8 +89,7 @@ class Waiting:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """By token of an ended attempt: the monotonic time, in seconds, of the last hand-over of its lock to the next client.
-        """
+        """By token of an ended attempt: monotonic time, in seconds, of the last hand-over of its lock to the next client."""
         self.round_at = INFINITY
         """Monotonic time, in seconds, of the next refresh of all waiters."""
         self._listening: set[bytes] = set()
@@ -125,12 +122,10 @@ class Waiting:
         return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
 
     def listens(self, prefix: bytes) -> bool:
-        """Return True if the inbox (pub/sub channel) of this prefix is subscribed."""
         return prefix in self._listening
 
     @property
     def listening(self) -> bool:
-        """Return True if the inbox (pub/sub channel) of at least one prefix is subscribed."""
         return bool(self._listening)
 
     def subscription(self, prefix: bytes) -> int:
@@ -249,11 +244,7 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
-        """Return the refreshes to send now, and wake the waiters whose time is up.
-
-        All waiters are refreshed once a second. A single waiter is also refreshed when the holder's lease ends, and more often
-        if the holder is a client of another library.
-        """
+        """Return the refreshes to send now, and wake the waiters whose time is up."""
         # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
         # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.
         for waiter in self._waiters.values():
