@@ -12,7 +12,7 @@ LONGEST = 64
 """Length in bytes of the longest value that a lock of another library is expected to have."""
 
 _TOKEN = 32
-"""Number of hex digits of a UUID. The token of a lock of redis-py or valkey-py is a UUID."""
+"""Number of hex digits of a UUID, which is the token of a lock of redis-py or valkey-py."""
 
 
 _NO_EXPIRY = -1

@@ -1,4 +1,4 @@
-"""The check of a held lease for which other attempts of the process wait: a renewal that is sent before it is due.
+"""The check of a held lease for which other attempts of the process wait. It is a renewal that is sent before it is due.
 
 The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
 is renewed early, at most once a second, while an attempt waits, or if an attempt without a wait finds the lock held.
@@ -33,7 +33,7 @@ class Question(Struct):
         self.unanswered = unanswered
         """Number of servers that have not replied to this renewal yet."""
         self.enough = enough
-        """Number of servers that still have to confirm this renewal. Then the lease is known to exist."""
+        """Number of further servers whose confirmation is needed to know that the lease exists."""
         self.callers: list[Attempt] = []
         """Attempts that do not wait for the lock, but only for the reply to this renewal."""
 
@@ -41,7 +41,7 @@ class Question(Struct):
 class LeaseCheck:
     """The early renewals of the leases that one local queue holds. The caller of each method holds the mutex.
 
-    The parameter ``held_lease`` is the lease that an attempt of this process holds now; None: it holds none.
+    The parameter ``held_lease`` is the lease that an attempt of this process holds now; None: no lease.
     """
 
     __slots__ = ("asked_at", "due_at", "node", "question")
@@ -85,10 +85,10 @@ class LeaseCheck:
         return question.callers
 
     def wait(self, held_lease: HeldLease | None, now: float, until: float | None = None) -> None:
-        """Renew the lease early for the first waiter, unless the lease was granted or renewed within the last second.
+        """Renew the lease early for the first waiter, unless it was granted or renewed within the last second.
 
-        Set the time of the next check. ``until``: monotonic time at which the waiter stops waiting; None: never. If that is
-        less than a second away, the lease is renewed even after a recent grant or ordinary renewal.
+        ``until``: monotonic time at which the waiter stops waiting; None: never. If that is less than a second away, a recent
+        grant or ordinary renewal does not prevent the early renewal.
         """
         known = self.asked_at
         if held_lease is not None and (until is None or until > now + QUESTION_EVERY_S):

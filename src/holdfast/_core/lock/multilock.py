@@ -27,7 +27,7 @@ MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 SHORTEST_WAIT_S = 0.001
 """Seconds to wait for one of the locks if the time is nearly up.
 
-An attempt with a wait of 0 would not join the queue, and might overtake the waiters in it.
+With a wait of 0, the attempt would not join the queue, and might overtake the waiters in it.
 """
 
 
@@ -46,7 +46,7 @@ class Part(Protocol):
 
     attempt: Attempt
     home: Any
-    """Driver (it carries out the requests) of the server that has this lock; None: the driver of the whole operation."""
+    """Driver of the server that has this lock; None: the driver of the whole operation. A driver carries out requests."""
     group: Hashable
     """Value that is equal for locks that one script can acquire together; None: a script acquires this lock alone."""
 
@@ -67,7 +67,7 @@ class Part(Protocol):
         """Release this lock if it was acquired, and remove what the attempt left on the server and in this process."""
 
     def hand_on(self) -> bool:
-        """Begin the release of this lock: hand it on to a waiter of this process, if there is one.
+        """Begin the release of this lock, and hand it on to a waiter of this process if there is one.
 
         Return True if the lock need not be released on the server, because it was handed on or was released before.
         """
@@ -75,20 +75,19 @@ class Part(Protocol):
     def giving(self) -> tuple[str, bool, bool] | None:
         """Return the data that a script needs to release this lock; None: the lease is lost.
 
-        The data are the token, whether a copy of the acquire request may still arrive, and whether the lease has not expired
-        yet.
+        The data are the token, whether a copy of the acquire request may still arrive, and whether the lease is still valid.
         """
 
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
         """Finish the release of this lock, and return its error, or None if it succeeded.
 
-        ``known``: result for this lock of a script that released several locks (whether the lock was held, or an error). None:
-        no script has tried to release this lock.
+        ``known``: result of a script that released several locks, which is an error or whether this lock was held. None: no
+        script has tried to release this lock.
         """
 
 
 def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
-    """Return the locks sorted by the key function ``place``, which all clients share, so that all acquire them in one order."""
+    """Return the locks sorted by the key function ``place``, which all clients share."""
     return sorted(several, key=place)
 
 
@@ -129,7 +128,7 @@ async def undo(parts: Sequence[Part]) -> None:
 
 
 async def there(call: Coroutine[Any, Any, Any], home: Any) -> Any:
-    """Run an operation with the driver ``home``, which carries out its requests; None: with the driver of the caller."""
+    """Run an operation with the driver ``home``; None: with the driver of the caller."""
     return await (call if home is None else RunOn(home, call))
 
 
@@ -203,10 +202,7 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
 
 
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
-    """Register and keep the leases of the locks that the script acquired.
-
-    Raises PartLost if one of the leases had expired when the reply arrived.
-    """
+    """Register and keep the leases of the locks that the script acquired. Raises PartLost if one had expired by the reply."""
     for number, part in enumerate(parts):
         spec = part.attempt.spec
         deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
@@ -217,7 +213,7 @@ def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
 
 
 def _lead(attempts: Sequence[Attempt]) -> bool:
-    """Give each attempt the turn (permission to ask the server) in the local queue of its lock.
+    """Let each attempt ask the server, as the first in the local queue of its lock.
 
     Return False, and change nothing, if this process already holds one of the locks or waits for it.
     """
@@ -247,7 +243,7 @@ def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
 async def release(parts: Sequence[Part]) -> None:
     """Release all locks, the last one first. Locks on one server are released with one script.
 
-    If some releases fail, the others are still carried out; then the first error is raised.
+    If some releases fail, the others are still carried out. Then the first error is raised.
     """
     try:
         wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
@@ -276,10 +272,7 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
 
 
 async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
-    """Release these locks with one script. Return for each lock whether it was still held.
-
-    If the request fails, return its error for each lock.
-    """
+    """Release these locks with one script. Return for each lock whether it was still held, or the error of the request."""
     tokens = [turn for part in parts if (turn := part.giving()) is not None]
     args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))
     specs = [part.attempt.spec for part in parts]

@@ -27,7 +27,7 @@ KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
 """Redis types that the key of each kind of object may have."""
 
 LONGEST = 40
-"""Maximum number of bytes in the text that names an object's data format, such as "semaphore 1"; longer texts are not read."""
+"""Maximum number of bytes to read of the text that names an object's data format, such as "semaphore 1"."""
 
 ADVICE = "use another name or prefix, or delete that key if nobody needs it"
 
@@ -54,7 +54,7 @@ async def ask(command: Command) -> Any:
 
 
 async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:
-    """Return a text for the user that explains a conflict: which kind of object uses the name, until when, and what to do.
+    """Return a text for the user about a conflict: which kind of object uses the name, until when, and what to do.
 
     Return the shorter text in ``found`` if the server gives no further facts. ``key`` and ``state``: keys of the lock.
     ``timeout``: maximum seconds to wait for each reply. ``ask``: function that sends a command.

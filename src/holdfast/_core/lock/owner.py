@@ -1,4 +1,4 @@
-"""The owner of a lease: the object that is notified of the loss of the lease. The lease has a weak reference to its owner."""
+"""The owner of a lease, which is the object that is notified of a loss. The lease has a weak reference to its owner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Owner(Protocol):
 
 
 class Held(Protocol):
-    """A lease that this process holds: a `HeldLease`."""
+    """A lease that this process holds (`HeldLease`), as far as this module uses it."""
 
     lost: str
     over: bool
@@ -55,9 +55,9 @@ def is_held_by(held_lease: Held, caller: int, *, inside: bool = False) -> bool:
 
 
 class Reference(weakref.ref[Any]):
-    """A weak reference to the owner of a lease. It has the function that the keeper calls when the owner is garbage-collected.
+    """A weak reference to the owner of a lease, with the function that the keeper calls once the owner is garbage-collected.
 
-    At that moment, the reference is only appended to `LeaseKeeper.collected`, and no Python code runs.
+    At the moment of the collection, the reference is only appended to `LeaseKeeper.collected`, and no Python code runs.
     """
 
     __slots__ = ("on_collected",)

@@ -1,7 +1,7 @@
 """The interfaces between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
 
 A local queue is the queue of a process for one lock. A node is the part of the keeper (background thread) for one server. Each
-protocol here lists the methods of one of these objects that the others call. `Watched` is for the search for deadlocks.
+protocol lists the methods of one of these objects that the others call. `Watched` is for the search for deadlocks.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ class ReleaseListener(Protocol):
 
 
 class PendingUndo(NamedTuple):
-    """A request that releases or revokes an unused lock.
+    """A request that releases or revokes an unused lock, sent at monotonic time ``at`` and until the server replies.
 
-    It is sent at monotonic time ``at``, and repeated until the server replies.
-
-    The keeper (background thread) repeats it, because no caller waits for as long as the server may be unreachable. If the
-    request were not repeated, no client could acquire the lock until the lease ends.
+    The keeper (background thread) repeats it, because no caller waits for as long as the server may be unreachable. Without the
+    request, no client could acquire the lock until the lease ends.
     """
 
     at: float
@@ -46,19 +44,21 @@ class PendingUndo(NamedTuple):
     again: Run[int]
     """Request to send after ``call`` got no reply. It also makes the server refuse a late copy of ``call``."""
     until: float
-    """Monotonic time, in seconds, at which the lease ends, so that the request is not repeated any more."""
+    """Monotonic time, in seconds, at which the lease ends. The request is not repeated after that."""
     local_queue: ReleaseListener | None = None
     """Object to notify of the first reply or failure; None: no object."""
     failures: int = 0
 
 
 Then = Callable[[Any, float], None]
-"""Callback for the result of a call: its arguments are the reply or a WireError, and the monotonic time of sending, in
-seconds."""
+"""Callback for the result of a call. It gets the reply or a WireError, and the monotonic time of sending, in seconds."""
 
 
 class QueuePort(Protocol):
-    """The methods of a node (the keeper's state for one server) that local queues call."""
+    """The methods of a node (the keeper's state for one server) that local queues call.
+
+    The caller of `be_reachable` and of all methods below it holds the mutex.
+    """
 
     waiting: Waiting
 
@@ -67,14 +67,10 @@ class QueuePort(Protocol):
         """Return the mutex that protects the local queues, waiters and leases of this process."""
 
     def reachable(self, prefix: bytes) -> bool:
-        """Return True if the inbox of this prefix is subscribed, the pub/sub channel through which other processes notify this
-        one that they wait."""
+        """Return True if the inbox of this prefix is subscribed, so that messages of waiters in other processes arrive."""
 
     def in_change(self) -> bool:
-        """Return True if the calling thread already holds the mutex.
-
-        This may be so in a signal handler or a finaliser, and in the keeper (background thread).
-        """
+        """Return True if the calling thread already holds the mutex, for example in a signal handler or a finaliser."""
 
     def later(self, what: Callable[[], None]) -> None:
         """Have the keeper (background thread) call ``what`` soon, after the present change of a local queue is complete."""
@@ -86,49 +82,37 @@ class QueuePort(Protocol):
         """Return True if the inbox (pub/sub channel) has received messages that the keeper thread has not read yet."""
 
     def be_reachable(self, prefix: bytes) -> None:
-        """Have the keeper (background thread) subscribe the inbox (pub/sub channel) of this prefix.
-
-        The caller holds the mutex.
-        """
+        """Have the keeper (background thread) subscribe the inbox (pub/sub channel) of this prefix."""
 
     def somebody_waits(self) -> None:
-        """Note that an attempt waits in a local queue, so that the search for deadlocks includes it.
-
-        The caller holds the mutex.
-        """
+        """Note that an attempt waits in a local queue, so that the search for deadlocks includes it."""
 
     def label_changed(self, held_lease: HeldLease) -> None:
-        """Note that handing a lease on has changed its label. The caller holds the mutex."""
+        """Note that handing a lease on has changed its label."""
 
     def asked_for(self, token: str) -> bool:
-        """Return True if a client has sent the message that it waits for this token's lock, before the lease was known here.
+        """Return True if a client has reported that it waits for this token's lock, before the lease was known here.
 
-        The message is then forgotten, so that a second call returns False. The caller holds the mutex.
+        The report is then forgotten, so that a second call returns False.
         """
 
     def look_at(self, local_queue: Queue, at: float) -> None:
-        """Have the keeper (background thread) call `Queue.on_time` of ``local_queue`` at monotonic time ``at``.
-
-        The caller holds the mutex.
-        """
+        """Have the keeper (background thread) call `Queue.on_time` of ``local_queue`` at monotonic time ``at``."""
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """Renew a lease now, to learn whether it is lost. `Queue.answered` is called for each reply.
 
         Return the number of servers that are asked, and the number of them whose confirmation proves that the lease still
-        exists. The caller holds the mutex.
+        exists.
         """
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """Have the server revoke the token of an attempt that nobody waits for any more. Then call `Queue.on_released`.
-
-        The caller holds the mutex.
-        """
+        """Have the server revoke the token of an attempt that nobody waits for any more. Then call `Queue.on_released`."""
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
         """Have the keeper (background thread) release a lease that no attempt uses. Then call `Queue.on_released`.
 
-        ``local_queue``: queue to notify; None: none. The caller holds the mutex.
+        ``local_queue``: queue to notify; None: none.
         """
 
 
@@ -152,10 +136,8 @@ class Line(Protocol):
         """Send a call. The keeper (background thread) calls ``then`` exactly once, with the reply or the error."""
 
     def overdue(self, now: float) -> None:
-        """Close the connection if a reply is overdue at monotonic time ``now``.
-
-        The reason is that later replies could not be matched with their calls any more.
-        """
+        """Close the connection if a reply is overdue at ``now``, because later replies could not be matched with their
+        calls."""
 
     def next_at(self) -> float:
         """Return the monotonic time, in seconds, at which `overdue` must be called next; infinity: no reply is outstanding."""
@@ -182,17 +164,17 @@ class Lines(Protocol):
 
 
 class InboxAddress(NamedTuple):
-    """The id of a node's inbox (its channel for messages), and the Cluster rules for keys that one request may contain."""
+    """The id of a node's inbox, and the rules of a Cluster for the keys that one request may contain."""
 
     inbox: str
-    """Id of the inbox. The name of the inbox's pub/sub channel is the key prefix and this id."""
+    """Id of the inbox. The name of the pub/sub channel is the key prefix, followed by this id."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None
     """Function that returns True if a key is on the same server as the inbox; None outside a Cluster."""
 
     def strays(self, key: bytes) -> bool:
-        """Return True if the Cluster slot of this lock is on another server than the inbox. Then no message about the lock can
+        """Return True if the Cluster slot of this lock is on another server than the inbox, so that no message about it can
         arrive."""
         return self.near is not None and not self.near(key)
 
@@ -223,10 +205,7 @@ class Wait(NamedTuple):
     yields: bool
     """True if this wait may be ended to break a deadlock."""
     prefixes: tuple[bytes, ...] = ()
-    """Key prefixes of the lock waited for and of the locks held.
-
-    The wait is published in the process record of each of these prefixes, where other processes look for it.
-    """
+    """Key prefixes of the lock waited for and of the locks held. Each prefix has a process record that lists this wait."""
 
 
 class NodeKeeper(LeaseKeeper, Protocol):
@@ -259,10 +238,7 @@ class NodeKeeper(LeaseKeeper, Protocol):
         """Notify the owner of a lease that the lease is lost; the caller must not hold the mutex."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Call ``action`` with ``args``.
-
-        If the call raises, log the exception and return False, so that other leases are unaffected.
-        """
+        """Call ``action``. If the call raises, log the exception and return False, so that other leases are unaffected."""
 
 
 class Watched(Protocol):
@@ -278,13 +254,11 @@ class Watched(Protocol):
         """Return the mutex that protects the waiters, leases and local queues of this process."""
 
     def in_line(self) -> list[Attempt]:
-        """Return the attempts that wait in the local queues of this process; the caller holds the mutex."""
+        """Return the attempts that wait in the local queues of this process. The caller holds the mutex."""
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
-        """Return the labels of the locks that this process holds or waits for, by prefix and key.
-
-        The caller holds the mutex.
-        """
+        """Return the labels of the locks that this process holds or waits for, by prefix and key. The caller holds the
+        mutex."""
 
     def facts_changed(self, now: float) -> None:
         """Have the process record (facts about this process on the server) written soon. The caller holds the mutex."""

@@ -12,11 +12,9 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
     """Remove the lock or the queue position that the server stores for an attempt. Never raises a WireError.
 
     If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
-    If the server does not reply for a moment, or refuses the revocation, for example for lack of a permission, the keeper
-    (background thread) repeats the request until the lease has ended.
-
-    ``latest``: `HeldLease.latest` of the attempt's lease, if it has one. The keeper repeats the request until then, because a
-    renewal may have made the lease longer.
+    The server may not reply for a moment, or refuse the revocation, for example for lack of a permission. The keeper
+    (background thread) then repeats the revocation until the lease has ended. ``latest``: `HeldLease.latest` of the attempt's
+    lease, if it has one. This is later than usual if a renewal has made the lease longer.
     """
     if not attempt.may_be_on_server:
         return
@@ -45,8 +43,7 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
 
 
 async def _leave_to_keeper(attempt: Attempt, latest: float) -> None:
-    """Have the keeper (background thread) revoke an attempt's token. It sends the request until the server replies or the lease
-    has ended."""
+    """Have the keeper (background thread) send a revocation, until the server replies or the lease has ended."""
     spec = attempt.spec
     await SendUntilAnswered(revocation(attempt), max(latest, await Now() + spec.timeout + spec.first_ttl))
 
@@ -64,11 +61,9 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
     """Release the lock and hand it over to the first waiter in the queue. Return False if it was no longer held.
 
     ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
-    still arrive; the server then refuses that copy. ``attempt``: attempt for which a release request may have been sent already
-    (`_core.lock.uncontended`). If its `Attempt.first` has the outcome of that request, this function uses the outcome and does
-    not send the request again.
-
-    Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
+    still arrive; the server then refuses that copy. ``attempt``: attempt for which `_core.lock.uncontended` may have sent a
+    release request already. Its outcome, `Attempt.first`, is then used, and the request is not sent again. Raises NotSent or
+    Unknown if the server is unreachable, Refused if it refuses.
     """
     resent = False
     failures = 0

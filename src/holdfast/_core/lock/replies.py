@@ -14,16 +14,10 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
-"""Value of `Busy.process` during the quarantine of a server, which may have lost data and grants nothing.
-
-No holder is known then.
-"""
+"""Value of `Busy.process` during the quarantine of a server, when no holder is known."""
 
 UNKNOWN = "?"
-"""Value of `Busy.process` if no server has named a holder.
-
-(An empty value: the holder is a client of another lock library.)
-"""
+"""Value of `Busy.process` if no server has named a holder. An empty value means a client of another lock library."""
 
 CLAIM_WINDOW_S = 2.0
 """Seconds for which the server keeps a handed-over lock for its new holder, which has to claim it by a renewal or release.
@@ -32,7 +26,7 @@ Equal to `CLAIM` in `_lua/shared/_constants.lua`, which is in milliseconds.
 """
 
 BLOCK = 33
-"""Number of fences in one grant: one is the holder's, the others are for holders that get the lock inside the same process.
+"""Number of fences in one grant. One is the holder's, the others are for holders that get the lock inside the same process.
 
 Equal to `BLOCK` in `_lua/shared/_grant.lua`.
 """
@@ -67,13 +61,11 @@ class Busy(NamedTuple):
     process: str
     """Public id of the holder's process; empty if the holder is a client of another lock library.
 
-    May be `PAUSED` or `UNKNOWN`.
+    It may also be `PAUSED` or `UNKNOWN`.
     """
     lingers: bool
-    """True if the lock may linger, which means that its holder keeps it for quick reuse after the release.
-
-    The holder then hands the lock over when another client asks for it.
-    """
+    """True if the lock may linger. Its holder then keeps it after the release, and hands it over when another client asks for
+    it."""
 
     @property
     def named(self) -> str:
@@ -127,10 +119,7 @@ def read_list(raw: object) -> list[int]:
 
 
 class Scripts(NamedTuple):
-    """The four scripts for one kind of lock (plain lock or permits).
-
-    They acquire the lock, release it, refresh a waiter in its queue, and renew its lease.
-    """
+    """The four scripts for one kind of lock (plain lock or permits)."""
 
     acquire: Script[Any]
     release: Script[int]

@@ -22,7 +22,7 @@ def _read_again(raw: object) -> int:
 
 
 _Alone = tuple[Script[Any], Script[Any]]
-"""Two scripts for one key. They replace a script for several keys.
+"""Two scripts for one key, which replace a script for several keys.
 
 The first is used if the call has not begun. The second is used if the call may have been carried out in part.
 """
@@ -44,8 +44,8 @@ def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
     """Return a call that renews or releases a lock with the lock's own key only, for a slot that is being moved.
 
     Return None if there is no such call. The original call then has to wait until the slot has moved. ``half``: True if the
-    original call may have been carried out in part. A release deletes the lock's own key first. So a missing key then counts
-    as a successful release.
+    original call may have been carried out in part. A release deletes the lock's own key first, so a missing key then counts as
+    a success.
     """
     if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:
         return None

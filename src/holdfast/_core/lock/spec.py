@@ -1,7 +1,4 @@
-"""The specification of a lock: its name, keys and options, and the values computed from these.
-
-All operations on a lock get a `Spec`. Each acquisition also has its own records: see `_core.lock.records`.
-"""
+"""The specification of a lock, which all its operations get: name, keys and options, and values computed from these."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ GRID = 16
 
 
 def margin(ttl: float) -> float:
-    """Return the drift margin in seconds: the part of a lease that its holder does not use, because clocks differ in speed.
+    """Return the drift margin in seconds. The holder does not use this last part of a lease, because clocks differ in speed.
 
     The margin is 1% of ``ttl`` plus 2 ms, as in Redlock.
     """
@@ -25,7 +22,7 @@ def margin(ttl: float) -> float:
 
 
 def whole(believed: float) -> float:
-    """Return the length, in seconds, of a lease of which the holder can use ``believed`` seconds; the rest is the `margin`."""
+    """Return the length, in seconds, of a lease of which the holder can use ``believed`` seconds. The rest is the `margin`."""
     return (believed + 0.002) / 0.99
 
 
@@ -56,9 +53,9 @@ class _Spec(NamedTuple):
     """Seconds for which the lease is kept for quick reuse after its release, unless another client wants the lock; 0: not
     kept."""
     max_passes: int = 32
-    """Maximum number of times in a row that the lock is handed on inside this process while other processes wait for it."""
+    """Number of times that the lock may be handed on inside this process after a grant, if other processes wait for it."""
     max_pass_time: float = 0.01
-    """Seconds after a grant for which the lock may be handed on inside this process while other processes wait for it."""
+    """Seconds after a grant for which the lock may be handed on inside this process, if other processes wait for it."""
     replicas: int = 0
     """Number of replicas that must acknowledge the lock before it counts as acquired; 0: none."""
     guard: float = 0.0
@@ -73,8 +70,7 @@ class _Spec(NamedTuple):
     permits: Permits | None = None
     """Permits to acquire, of a semaphore or read-write lock; None: a plain lock with one holder."""
     home: bytes = b""
-    """Key prefix of the holder's inbox and process record, if the lock's key (``key=``) does not show a prefix; otherwise
-    empty."""
+    """Key prefix of the holder's inbox and process record, if a ``key=`` of the lock does not show it; otherwise empty."""
     label: str | None = None
     """Label (text for people) of the lock's user, shown to other processes; None: the label of the process is shown."""
 
@@ -89,8 +85,7 @@ class Spec(_Spec):
 
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
-        """Return the keys for scripts that may grant the lock to a client: the lock's own and, with ``quarantine=``, one
-        more."""
+        """Return the keys for scripts that may grant the lock to a client. With ``quarantine=``, a fourth key is among them."""
         return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
 
     @cached_property
@@ -118,7 +113,7 @@ class Spec(_Spec):
     def is_passable(self) -> bool:
         """Return True if a lease of this lock may be handed on inside the process.
 
-        This needs renewals without a time limit: ``renew`` is True, and neither ``max_hold`` nor ``progress_within`` is set.
+        This needs ``renew``, and neither ``max_hold`` nor ``progress_within``.
         """
         return self.renew and self.max_hold is None and self.progress_within is None
 
@@ -126,8 +121,8 @@ class Spec(_Spec):
     def token_suffix(self) -> str:
         """Return the text at the end of each token.
 
-        Permits: ``*`` and their number. A lock that may linger (be kept after its release): ``~``. Other locks: an empty
-        text.
+        For permits, it is ``*`` and their number. For a lock that may linger (be kept after its release), it is ``~``. For
+        other locks, it is empty.
         """
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
@@ -165,8 +160,7 @@ class Spec(_Spec):
 
     @cached_property
     def renew_grid(self) -> int:
-        """Return the number of time slots per second to which renewal times are rounded, so that one request renews many
-        leases."""
+        """Return the number of time slots per second to which renewal times are rounded, see `GRID`."""
         return GRID << int(8 / self.ttl).bit_length()
 
     @cached_property

@@ -75,8 +75,8 @@ async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void
 
     If `Attempt.token` of the ticket is empty, it is set to a new token first. Return Void if ``token`` does not hold the lock.
     Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. If the outcome
-    of the exchange is unknown, or the operation is interrupted, the ticket is revoked and the lock released, and
-    ``ticket.maybe_in_flight`` is True. After any other error, the holder still holds the lock.
+    of the exchange is unknown, or the operation is interrupted, ``ticket.maybe_in_flight`` is True. The ticket is then revoked,
+    and the lock released. After any other error, the holder still holds the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -106,9 +106,9 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
     Return a Grant, whose lease is registered, or Void if the ticket has expired or is not valid any more. Raises WireError if
-    the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. Unless a Grant is returned, this
-    process does not hold the lock. After an error, the ticket can still be used if the server has not carried out the request.
-    Otherwise the lock is released.
+    the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. After an error, this process does
+    not hold the lock. If the server has carried out the request by then, the lock is released; otherwise the ticket can still
+    be used.
     """
     spec = attempt.spec
     try:

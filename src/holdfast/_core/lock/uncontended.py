@@ -1,4 +1,4 @@
-"""Acquire and release a lock that nobody else wants: plain functions for the common outcome, without an operation.
+"""Acquire and release a lock that nobody else wants, with plain functions for the common outcome instead of an operation.
 
 To acquire a lock, a driver calls `lead`, sends the request, and calls `took` with the server's reply. To release it, a driver
 calls `leave`, sends the request, and calls `left` with the reply. If another attempt of the process has the turn, the driver
@@ -6,8 +6,8 @@ calls `park`, and `woken` after the wait. If the outcome is not the common one, 
 operation goes on (`_core.lock.acquire.acquire` or `_core.lock.release.release`). It gets the outcome of the request that was
 sent, so that nothing is sent twice.
 
-An exception of a signal handler or a cancellation may end the caller at any point: after `lead`, the caller runs
-`_core.lock.acquire.abandon`; after `leave`, it revokes the token of the lease.
+An exception of a signal handler or a cancellation may end the caller at any point. After `lead`, the caller then runs
+`_core.lock.acquire.abandon`. After `leave`, it revokes the token of the lease.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
     """Give the turn in the local queue to an attempt, and return the request that acquires the lock under its token.
 
     Return None, with nothing changed, if this process holds the lock or asks for it, if others waited at its last grant, or if
-    no token is left. ``wait``: seconds to wait from ``now``, a monotonic time; None: without limit.
+    no token is left. ``now``: monotonic time. ``wait``: seconds to wait from then on; None: without limit.
     """
     spec, queue = attempt.spec, attempt.local_queue
     try:
@@ -64,9 +64,9 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
 def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bool:
     """Put an attempt for which `lead` has returned None into the local queue, if another attempt of this process has the turn.
 
-    Return True once the caller may wait in `Attempt.slot` until monotonic time `Attempt.until`, and then call `woken`. Return
-    False, and queue nothing, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait for
-    itself without limit. ``wait``: as in `lead`. ``owner``: id of the calling thread or task.
+    Return True if the caller may wait in `Attempt.slot` until monotonic time `Attempt.until`, and then has to call `woken`.
+    Return False, and queue nothing, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait
+    for itself without limit. ``wait``: as in `lead`. ``owner``: id of the calling thread or task.
     """
     queue = attempt.local_queue
     if wait is None and queue is not None and queue.held_lease is not None and is_held_by(queue.held_lease, owner, inside=True):
@@ -114,7 +114,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
 
 
 def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
-    """Begin the release of a lease at monotonic time ``now``, and return the request that releases the lock under its token.
+    """Begin the release of a lease, and return the request that releases the lock under its token.
 
     Return None, with nothing changed, if the operation has to release the lease, for example if it is lost or may linger.
     """
