@@ -87,11 +87,11 @@ class BaseAcquisition(BaseLock[L, Client]):
                 raise self._user_error(error) from cause(error)
 
     async def _run_try(self, driver: Any, attempt: Attempt, wait: float | None) -> Grant | Busy:
-        """Run `_try` with this driver."""
         return await self._run_on(driver, self._try(attempt, wait))
 
     async def _release_failed(self, failed: HoldfastError, core: Any, error: BaseException | None) -> None:
-        """Handle an exception of the release at the end of a ``with`` statement, whose body has raised ``error``, if any."""
+        """Handle an exception of the release at the end of a ``with`` statement. ``error`` is the exception of its body, if
+        any."""
         match failed:
             case NotHeld():
                 # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired
@@ -164,8 +164,10 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             raise
 
     def locked(self) -> bool:
-        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock, return True if an
-        acquisition would have to wait. Asks the server; raises ServerError if the server cannot be reached."""
+        """Return True if anybody holds the lock, or if a semaphore or a side of an RWLock would have to wait.
+
+        Asks the server; raises ServerError if the server cannot be reached.
+        """
         return complete(self._ask(self._is_locked))
 
     def __enter__(self) -> L:
@@ -209,7 +211,6 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         self._leave(self._entered.innermost(threading.get_ident()), error)
 
     def _give_back_entered(self) -> None:
-        """Finish the end of a ``with`` statement that was interrupted."""
         self._driver().run(self._entered.innermost(threading.get_ident()).finish_release())
 
     def _leave(self, core: SyncLeaseCore, error: BaseException | None) -> None:
@@ -332,8 +333,10 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
             await core.go_on_releasing(done is None)
 
     async def locked(self) -> bool:
-        """Return True if anybody holds the lock. For a semaphore or a side of an RWLock, return True if an
-        acquisition would have to wait. Asks the server; raises ServerError if the server cannot be reached."""
+        """Return True if anybody holds the lock, or if a semaphore or a side of an RWLock would have to wait.
+
+        Asks the server; raises ServerError if the server cannot be reached.
+        """
         return await self._ask(self._is_locked)
 
     async def __aenter__(self) -> L:

@@ -201,7 +201,6 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         self._settle(cluster)
 
     async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run an operation on the lock's server."""
         await self._find_server()
         return await self._run_on(self._driver(), operation())
 
@@ -236,7 +235,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return self._spec.key
 
     def _held_core(self) -> Any:
-        """Return what `_live` returns, the internal object of the latest lease. Raises NotHeld instead of returning None."""
+        """Return the internal object of the latest lease. Raises NotHeld if there is none, or it was released."""
         core = self._live()
         if core is None:
             raise self._not_held()
@@ -301,7 +300,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         )
 
     def _acquire_wait(self, blocking: bool, timeout: Seconds) -> float | None:
-        """Convert the arguments of `acquire` to seconds to wait (None: no limit). Raises what `options.acquire_wait` raises."""
+        """Convert the arguments of `acquire` to seconds to wait (None: no limit)."""
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
@@ -397,8 +396,8 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     def _found_free(self, endpoint: Endpoint, sent: float) -> None:
         """Tell the keeper that the lock's key was gone on a server at monotonic time ``sent``, in seconds.
 
-        If this process has a lease of that lock, the lease is lost. The owner of the lease is notified before the caller learns
-        that the lock is free.
+        If this process has a lease of that lock, the lease is lost. Its owner is notified before the caller learns that the
+        lock is free.
         """
         keeper = current().running_keeper
         if keeper is not None:

@@ -23,10 +23,9 @@ T = TypeVar("T")
 
 
 def resolves_client(function: F) -> F:
-    """Decorate a coroutine function: its argument ``client`` is replaced by the server (endpoint) that the client belongs to.
+    """Decorate a coroutine function so that it gets the client's server (endpoint) instead of its argument ``client``.
 
-    Otherwise the URL of the client, which may contain a password, would stay in the frame, and error reporters send the
-    variables of each frame.
+    A client's URL may contain a password. It must not stay in the frame, because error reporters send the variables of frames.
     """
 
     @functools.wraps(function)
@@ -62,17 +61,15 @@ class BaseCaller(Steps):
 
     @property
     def address(self) -> str:
-        """The address of the server, for messages."""
         return self.endpoint.address
 
     def _driver_for(self, process: Process, endpoint: Endpoint) -> Any:
-        """Return the driver that runs operations on the server ``endpoint``; in asyncio, the driver of the running event
+        """Return the driver that runs operations on the server ``endpoint``, in asyncio the driver of the running event
         loop."""
         raise NotImplementedError
 
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
-        """Run an operation about ``key`` to its end and return its result. Raises ServerError, whose text
-        begins with ``what``."""
+        """Run an operation about ``key`` and return its result. Raises ServerError, whose text begins with ``what``."""
         try:
             driver = await self.driver(key)
             answer = await self._run_on(driver, operation)

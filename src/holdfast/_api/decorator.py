@@ -1,4 +1,4 @@
-"""`locked`: a decorator that runs a function under a lock, whose name may contain the function's arguments."""
+"""The decorator `locked` runs a function under a lock, whose name may contain the function's arguments."""
 
 from __future__ import annotations
 
@@ -138,7 +138,6 @@ class _Locked(Steps):
         self._function, self._lock_for, self._busy, self._reentrant = function, lock, busy, reentrant
 
     def decorated(self) -> Callable[..., Any]:
-        """Return the decorated function, which runs the flow `_call` at each call."""
         return self._as_function(self._call, self._function)
 
     async def _call(self, *args: Any, **kwargs: Any) -> Any:
@@ -226,10 +225,9 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
 
 
 def _mark(own: Any, owner: object, before: frozenset[tuple[object, ...]]) -> None:
-    """Record that the call stack is about to hold the lock ``own``.
+    """Record that the call stack is about to hold the lock ``own``. Raises ConfigError if it would wait for itself.
 
-    ``owner``: the calling thread or task. ``before``: the locks that the call stack holds already. Raises ConfigError if this
-    lock is one of them, unless it is an `RLock`, which can be acquired again.
+    ``owner``: the calling thread or task. ``before``: the locks that the call stack holds already.
     """
     entry = owner, own._endpoint, own.key  # noqa: SLF001 - compared only, at each call of the function
     if entry in before and own.lease is None:  # An RLock with a lease can be acquired again.

@@ -139,17 +139,17 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
 
     def _leading(self, what: str) -> Any:
-        """Return the internal object of this candidate's term. Raises NotHeld if the candidate does not lead.
+        """Return the internal object of this candidate's term, for the method ``what``. Raises NotHeld if it does not lead.
 
-        Raises ConfigError for an election on several servers. ``what`` is the method that needs the term, for the message.
+        Raises ConfigError for an election on several servers.
         """
         self._office(what)
         return self._term()
 
     def _office(self, what: str) -> ElectionKeys:
-        """Return the keys of the election on its one server. Raises ConfigError for an election on several servers.
+        """Return the keys of the election on its one server, for the method ``what``.
 
-        ``what`` is the method that needs one server, for the message.
+        Raises ConfigError for an election on several servers.
         """
         if isinstance(self._lock, BaseElectionLock):
             return self._lock.election_keys
@@ -187,7 +187,6 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         return lease
 
     def _term(self) -> Any:
-        """Return the internal object of the term of this candidate. Raises NotHeld if the candidate does not lead."""
         core = self._lock.live_term()
         if core is None:
             raise self._not_leading()
@@ -205,7 +204,6 @@ def _check_name(name: object, parameter: str) -> None:
 
 
 def checked_value(value: object) -> str:
-    """Return the text that a leader proclaims. Raises ConfigError if ``value`` is not a str, or is too long."""
     if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST_VALUE:
         raise ConfigError(f"value must be text of at most {LONGEST_VALUE} bytes", parameter="value")
     return value
@@ -295,12 +293,12 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
         complete(self._proclaim(value))
 
     def hand_over(self, to: str) -> None:
-        """Make the candidate called ``to`` the leader, whatever its position in the queue. Finish your work as the leader
-        before this call.
+        """Make the candidate called ``to`` the leader, whatever its position in the queue.
 
-        Raises NoCandidate if there is no candidate of that name; this candidate then goes on leading. Raises NotHeld if this
-        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached. If the
-        request may have arrived all the same, this candidate no longer leads.
+        Finish your work as the leader before this call. Raises NoCandidate if there is no candidate of that name; this
+        candidate then goes on leading. Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead. Raises
+        ServerError if the server cannot be reached. If the request may have arrived all the same, this candidate no longer
+        leads.
         """
         core = self._leading("hand_over")
         try:
@@ -316,11 +314,10 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
         return complete(self._next(LeaderWatch()))
 
     def observe(self) -> Iterator[Elected | None]:
-        """Yield the current leader (name, term, value), and the new one after each change, without end. None: there is no
-        leader.
+        """Yield the current leader (name, term, value), then each new one, without end; None while there is no leader.
 
-        Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
-        out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
+        Changes arrive as notifications; the server is also asked at least every 10 seconds. The term numbers only rise. A
+        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
         longer.
         """
         watch = LeaderWatch()
@@ -415,12 +412,12 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
         await self._proclaim(value)
 
     async def hand_over(self, to: str) -> None:
-        """Make the candidate called ``to`` the leader, whatever its position in the queue. Finish your work as the leader
-        before this call.
+        """Make the candidate called ``to`` the leader, whatever its position in the queue.
 
-        Raises NoCandidate if there is no candidate of that name; this candidate then goes on leading. Raises NotHeld if this
-        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached. If the
-        request may have arrived all the same, this candidate no longer leads.
+        Finish your work as the leader before this call. Raises NoCandidate if there is no candidate of that name; this
+        candidate then goes on leading. Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead. Raises
+        ServerError if the server cannot be reached. If the request may have arrived all the same, this candidate no longer
+        leads.
         """
         core = self._leading("hand_over")
         await core.run(core.transfer, to)
@@ -430,11 +427,10 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
         return await self._next(LeaderWatch())
 
     async def observe(self) -> AsyncIterator[Elected | None]:
-        """Yield the current leader (name, term, value), and the new one after each change, without end. None: there is no
-        leader.
+        """Yield the current leader (name, term, value), then each new one, without end; None while there is no leader.
 
-        Waits for notifications, without polling. The term numbers only rise. A leader that led only for a moment may be left
-        out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
+        Changes arrive as notifications; the server is also asked at least every 10 seconds. The term numbers only rise. A
+        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
         longer.
         """
         watch = LeaderWatch()

@@ -43,8 +43,7 @@ class Candidate(Protocol):
 
 
 class BaseElectionLock(BaseLock[L, Client]):
-    """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
-    server's queue."""
+    """The lock of an election on one server. Each candidate has its own place in the server's queue."""
 
     _again: str = "this candidate leads already, until it resigns"
 
@@ -146,7 +145,6 @@ class BaseTermCore(LeaseCore):
 
 
 def not_elected(ours: Candidate, holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
-    """Return the error for a candidate that was not elected in time."""
     who = holder.decode(errors="replace") if holder else None
     return LockTimeout(
         f"{ours.candidate!r} was not elected to {ours.name!r} within {waited:.1f} s: "
@@ -197,7 +195,7 @@ class LeaderLock(BaseSyncLock[Term], BaseLeaderLock[Term, SyncClient]):
     _lease_type = Term
 
     def finish_release(self, core: SyncLeaseCore | None) -> None:
-        """Finish a release that an interrupt has ended at any line. ``core``: object of the term; None: the latest term."""
+        """Finish a release that an interrupt has ended at any line. ``core``: object of the term; None: the latest."""
         self._finish_release(core)
 
     def give_back_since(self, before: SyncLeaseCore | None) -> None:
@@ -207,15 +205,13 @@ class LeaderLock(BaseSyncLock[Term], BaseLeaderLock[Term, SyncClient]):
             core.finish_interrupted_release()
 
     def leave(self, error: BaseException | None) -> None:
-        """Release the term at the end of its ``with`` statement. ``error``: the exception that ends the statement, if any."""
+        """Release the term at the end of its ``with`` statement, whose body has raised ``error``, if any."""
         self._leave(self._entered.innermost(self._owner()), error)
 
     def give_back_entered(self) -> None:
-        """Finish the end of a ``with`` statement that was interrupted."""
         self._give_back_entered()
 
     def forget_entered(self) -> None:
-        """Drop the record of the ``with`` statement that ends."""
         self._entered.remove(self._entered.innermost(self._owner()))
 
 

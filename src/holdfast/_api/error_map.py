@@ -33,11 +33,9 @@ def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
 
 
 def cause(error: BaseException) -> BaseException | None:
-    """Return the error of the system or client library that caused an internal error; None if there is none. It becomes the
-    cause of the user's error.
+    """Return the error of the system or client library that caused an internal error, as cause of the user's error; or None.
 
-    The internal error, and the frames of the cause, are left out, because they would print sixty lines about the inside of
-    holdfast.
+    The internal error and the frames are left out, because they would print sixty lines about the inside of holdfast.
     """
     found: BaseException | None = error
     while isinstance(found, Trouble):
@@ -46,8 +44,7 @@ def cause(error: BaseException) -> BaseException | None:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove holdfast's frames from the traceback of a HoldfastError that is about to reach the user. The text of the error
-    says what happened, and a short traceback fits on a screen. Other exceptions keep their frames."""
+    """Remove holdfast's frames from the traceback of a HoldfastError, so that it fits on a screen."""
     if isinstance(error, HoldfastError):
         error.__traceback__ = None
 
@@ -68,7 +65,6 @@ def _remedy(error: WireError) -> str:
 
 
 def server_error(spec: Spec, error: WireError) -> ServerError:
-    """Return the ServerError for an internal error about this lock."""
     return told(error, f"lock {spec.name!r}", spec.key, name=spec.name)
 
 

@@ -58,7 +58,6 @@ class Named:
 
     @property
     def _what(self) -> str:
-        """A description of the object, for messages."""
         return f"{type(self).__name__} {self._name!r}"
 
     def __repr__(self) -> str:

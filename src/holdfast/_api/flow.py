@@ -83,7 +83,6 @@ class Steps:
 
     @staticmethod
     def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Run an operation with this driver."""
         raise NotImplementedError
 
     @staticmethod
@@ -171,7 +170,6 @@ class InTasks(Steps):
 
     @staticmethod
     def _running_loop() -> Any:
-        """Return the running event loop; None if there is none."""
         from asyncio import _get_running_loop
 
         InTasks._running_loop = staticmethod(_get_running_loop)  # type: ignore[method-assign]  # as `_this_task`

@@ -32,7 +32,7 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
 
 
 def refuse_class(function: object) -> None:
-    """Raise ConfigError if a decorator for functions decorates a class: the name would no longer be that of the class."""
+    """Raise ConfigError if a decorator for functions decorates a class, whose name would then no longer refer to the class."""
     if inspect.isclass(function):
         raise ConfigError(f"{function.__qualname__} is a class: decorate one of its methods", parameter="function")
 
@@ -40,8 +40,8 @@ def refuse_class(function: object) -> None:
 def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
     """Raise ConfigError if ``given`` is a function, because the decorator was then used without arguments.
 
-    Without this check, the error would come at the first call of the decorated function, if at all. ``form``: text that shows
-    how to write the decorator. ``parameter``: the parameter that ``given`` was passed for.
+    Without this check, the first call of the decorated function would fail, or nothing would. ``form``: text that shows how to
+    write the decorator. ``parameter``: the parameter that ``given`` was passed for.
     """
     if inspect.isroutine(given) or isinstance(given, functools.partial):
         raise ConfigError(f"{named(given)} is decorated without arguments: write {form}", parameter=parameter)

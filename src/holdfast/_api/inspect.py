@@ -144,8 +144,7 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock. If its servers disagree, use the replies of the largest group that names the same
-    holders."""
+    """Return the facts about a lock. If its servers disagree, the largest group that names the same holders counts."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:
@@ -172,7 +171,6 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
 
 
 def text(raw: bytes) -> str:
-    """Return bytes as text, with escapes if they are not UTF-8."""
     return raw.decode(errors="backslashreplace")
 
 

@@ -93,8 +93,8 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
     def _breaking(
         self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
     ) -> Coroutine[Any, Any, list[break_lock.Outcome | WireError]]:
-        """Return the operation that revokes the lease of ``holder`` on each server. If ``holder`` is None, it revokes the
-        leases of all holders of ``lock``."""
+        """Return the operation that revokes the lease of ``holder`` on each server; None: the leases of all holders of
+        ``lock``."""
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
@@ -103,11 +103,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         )
 
     def _broken(self, lock: LockInfo, answers: list[break_lock.Outcome | WireError]) -> Broken | None:
-        """Return the outcome of breaking a lock from the servers' answers; None if it was not held.
-
-        Raises HolderChanged if the lock has another holder by now, ServerError if its key holds other data, and QuorumError if
-        too few servers answered.
-        """
+        """Return the outcome of breaking a lock from the servers' answers; None if it was not held."""
         for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
             raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
         self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
@@ -125,7 +121,6 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         return None
 
     async def _page(self, survey: Survey, pattern: str) -> list[LockInfo]:
-        """Return the locks that the next part of the search has found."""
         found = [describe(seen, self._prefix) for seen in await self._run(scan.page(survey), f"locks {pattern!r}")]
         # An event, a latch or a barrier is never held: its key only shows that it was used.
         return [lock for lock in found if lock.kind not in {"event", "latch", "barrier"} or lock.holders or lock.waiters]
@@ -206,8 +201,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
         return complete(self._show(name, key))
 
     def wait(self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None) -> bool:
-        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
-        then.
+        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
         call polls the server once a second, and when the lease expires, because it gets no notification of a release. ``key``:
@@ -225,9 +219,9 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
     ) -> Broken | None:
         """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
-        The former holder is notified. Its fences are lower than the returned fence. Pass a result of `show` or `locks` as lock:
-        if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
-        holder loses the lock.
+        The former holder is notified. The returned fence is higher than the holder's fences. If you pass a result of `show` or
+        `locks`, and the lock has another holder by now, that holder keeps it and HolderChanged is raised. If you pass a name,
+        the present holder loses the lock.
 
         Args:
             lock: the lock as seen by `show` or `locks`, or its name.
@@ -278,8 +272,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
     async def wait(
         self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None
     ) -> bool:
-        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
-        then.
+        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
         call polls the server once a second, and when the lease expires, because it gets no notification of a release. ``key``:
@@ -297,9 +290,9 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
     ) -> Broken | None:
         """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
-        The former holder is notified. Its fences are lower than the returned fence. Pass a result of `show` or `locks` as lock:
-        if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
-        holder loses the lock.
+        The former holder is notified. The returned fence is higher than the holder's fences. If you pass a result of `show` or
+        `locks`, and the lock has another holder by now, that holder keeps it and HolderChanged is raised. If you pass a name,
+        the present holder loses the lock.
 
         Args:
             lock: the lock as seen by `show` or `locks`, or its name.

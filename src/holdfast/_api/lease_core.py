@@ -72,8 +72,7 @@ class Home(Protocol):
 
 
 class UserLease:
-    """A mixin for a lease's internal object. It makes the object that users hold, and keeps only a weak reference to it. It
-    makes the event behind ``lost``, too."""
+    """A mixin for a lease's internal object. It creates the object that users hold, and the event behind ``lost``."""
 
     user_type: Callable[[Any], Any]
     """The class of the object that users hold."""
@@ -82,7 +81,8 @@ class UserLease:
     """The event behind ``lost``; None until ``lost`` is read."""
 
     def user_lease(self) -> Any:
-        """Return the object that users hold. There is one at a time; after the user has dropped it, a new one is made."""
+        """Return the object that users hold. A weak reference finds it again; after the user has dropped it, a new one is
+        created."""
         found = self._users() if self._users is not None else None
         if found is None:
             found = self.user_type(self)
@@ -104,7 +104,6 @@ class UserLease:
         raise NotImplementedError
 
     def expired(self) -> bool:
-        """Return True if the lease is lost."""
         raise NotImplementedError
 
 
@@ -122,11 +121,11 @@ class LeaseCore(UserLease, Owner):
     voted = False
     """True if several servers vote on the lease."""
     whole: Any = None
-    """The lease of several locks that contains this lease, or None. If this lease is lost, that lease is notified, too."""
+    """The lease of a `MultiLock` that contains this lease, or None. It is notified if this lease is lost."""
     driver: Any
     """Runs the operations of the lease; None for the lease of a job's run."""
     passed: bool = False
-    """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
+    """True once the lease no longer belongs to this object, for example because it was handed on in this process."""
     told_loss: bool = False
     """True once the owner was notified of the loss."""
     handed_over = False
@@ -170,12 +169,10 @@ class LeaseCore(UserLease, Owner):
 
     @property
     def name(self) -> str:
-        """The name of the lock."""
         return self.held_lease.spec.name
 
     @property
     def key(self) -> str:
-        """The key of the lock on the server."""
         return self.held_lease.spec.key
 
     def __repr__(self) -> str:
@@ -186,18 +183,16 @@ class LeaseCore(UserLease, Owner):
         return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
 
     def remaining(self) -> float:
-        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or release."""
         return 0.0 if self.is_over() else self.held_lease.remaining(self.process.clock())
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, NotHeld if it was released."""
         if self.is_over():
             raise self.not_held()
         if self.expired():
             raise self.lease_lost()
 
     def progress(self) -> None:
-        """Note that the holder makes progress. Raises LeaseLost if the lease is lost, NotHeld if it was released."""
+        """Note that the holder makes progress. Raises as `check` does."""
         self.check()
         self.held_lease.progressed(self.process.clock())
 
@@ -228,7 +223,6 @@ class LeaseCore(UserLease, Owner):
         return bool(held_lease.lost)
 
     def forget(self) -> None:
-        """Tell the keeper to stop renewing this lease."""
         keeper = self.process.running_keeper
         if keeper is not None:
             for where, part in self.parts:
@@ -255,7 +249,7 @@ class LeaseCore(UserLease, Owner):
             self.process.keeper.watch(where, part)
 
     async def renew_on_server(self, ttl: Seconds | None) -> None:
-        """Renew the lease for ``ttl`` seconds (None: its last length). `renew` of both APIs runs this operation."""
+        """Renew the lease for ``ttl`` seconds (None: its last length). The public ``renew`` runs this operation."""
         self.check()
         held_lease = self.held_lease
         ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
@@ -272,7 +266,7 @@ class LeaseCore(UserLease, Owner):
             raise self.lease_lost()
 
     async def verify_on_server(self) -> None:
-        """Ask the server whether it still has the lease, by a renewal. `verify` of both APIs runs this operation.
+        """Ask the server whether it still has the lease, by a renewal. The public ``verify`` runs this operation.
 
         A renewal is the one request that all kinds of leases have. It does not prolong a lease with ``renew=False``.
         """
@@ -291,8 +285,11 @@ class LeaseCore(UserLease, Owner):
         return self.driver.release(self.attempt, self.held_lease, self)
 
     def hand_on(self) -> bool:
-        """Hand the lease on to the next waiter of this process, or keep it for quick reuse, and return True. Return False if
-        the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
+        """Hand the lease on to the next waiter of this process, or keep it for quick reuse. Return False if neither is
+        possible.
+
+        The caller must then release the lease on the server. Raises NotHeld if the lease was released before.
+        """
         held_lease = self.held_lease
         if self.passed or held_lease.over or not self.process.here:
             raise self.not_held()
@@ -409,7 +406,6 @@ class LeaseCore(UserLease, Owner):
         await release.give_up(given_up, held_lease.latest)
 
     def count_time(self, now: float) -> None:
-        """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""
         self.attempt.count_hold(now)
 
     def count_loss(self) -> None:
@@ -419,8 +415,7 @@ class LeaseCore(UserLease, Owner):
             tally.losses += 1
 
     def make_way(self) -> None:
-        """Let the waiters of this process go on, after the owner was notified of the loss. They must not acquire the
-        lock before that."""
+        """Let the waiters of this process go on. They must not acquire the lock before its owner was notified of the loss."""
         if self.attempt.local_queue is not None:
             self.attempt.local_queue.on_released(self.attempt)
 
@@ -434,8 +429,7 @@ class LeaseCore(UserLease, Owner):
         return not told
 
     def discard(self) -> None:
-        """End this lease, which an interrupted acquisition has not returned to its caller. `acquire.abandon` does the
-        rest."""
+        """End this lease, whose acquisition was interrupted before the caller got it. `acquire.abandon` does the rest."""
         attempt = self.attempt
         self.passed = True
         self.count_time(attempt.held_since or 0.0)
@@ -489,8 +483,7 @@ class LostFlag(Flag):
 
 
 class SyncCore(UserLease):
-    """A mixin for the internal object of a lease of a thread. It runs the operations of the lease. On a loss of the lease, it
-    sets ``lost`` and calls ``on_lost``."""
+    """A mixin for the internal object of a lease of a thread."""
 
     name: Any
     on_lost: Callable[..., object] | None
@@ -504,7 +497,6 @@ class SyncCore(UserLease):
     finish_release: Callable[[], Coroutine[Any, Any, None]]
 
     def run(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Run an operation of the lease."""
         return self.driver.run(operation(*args))
 
     def notice_loss(self) -> None:
@@ -534,7 +526,6 @@ class SyncCore(UserLease):
             self.driver.run(self.release_on_server())
 
     def release(self) -> None:
-        """Release the lock, as `Lease.release` does."""
         try:
             done = not self.is_over() and self.try_release()
             if not done:
@@ -547,13 +538,11 @@ class SyncCore(UserLease):
             raise
 
     def finish_interrupted_release(self) -> None:
-        """Finish a release that was interrupted at an unknown point, so that nothing of the lease is left."""
         self.driver.run(self.finish_release())
 
 
 class AioCore(UserLease):
-    """A mixin for the internal object of a lease of a task. It runs the operations of the lease. On a loss of the lease, it
-    sets ``lost``, cancels the task inside ``async with``, and calls ``on_lost``."""
+    """A mixin for the internal object of a lease of a task. On a loss, it also cancels the task inside ``async with``."""
 
     name: Any
     driver: AioRunner
@@ -572,7 +561,6 @@ class AioCore(UserLease):
     """Task that runs the coroutine of ``on_lost``. This reference keeps the task from being garbage-collected."""
 
     def run(self, operation: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Awaitable[T]:
-        """Run an operation of the lease. Raises RuntimeError outside the event loop of the lease."""
         self.at_home()
         return self.driver.run(operation(*args))
 
@@ -615,8 +603,8 @@ class AioCore(UserLease):
             raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
 
     def may_be_awaited(self) -> None:
-        """Raise RuntimeError if `release` cannot be awaited here. If the loop is closed, the keeper (background
-        thread) releases the lock."""
+        """Raise RuntimeError if `release` cannot be awaited here. If the lease's loop is closed, the keeper releases the
+        lock."""
         if not self.driver.loop.is_closed() or self.is_over():
             self.at_home()
             return
@@ -629,7 +617,7 @@ class AioCore(UserLease):
     def end_of_body(self, error: BaseException | None) -> BaseException | None:
         """Return the exception that ended the ``async with`` body; None if holdfast cancelled the body after a loss.
 
-        If other code has cancelled the task, too, the CancelledError is returned. asyncio.timeout does the same.
+        If other code cancelled the task too, its CancelledError is returned, as asyncio.timeout does.
         """
         ours, self.cancelled_body = self.cancelled_body, False
         if not ours:
@@ -659,7 +647,6 @@ class AioCore(UserLease):
         return LostEvent(self.expired)
 
     async def release(self) -> None:
-        """Release the lock, as `Lease.release` does."""
         done = not self.is_over() and await self.try_release()
         if not done:
             await self.go_on_releasing(done is None)
@@ -714,8 +701,11 @@ class Entered(Generic[C]):
         self._cores = [*(self._cores or []), core]
 
     def innermost(self, owner: int) -> C:
-        """Return the innermost lease that the thread or task ``owner`` has entered. If there is none, return the lease that any
-        thread or task entered last, because one task may set up a fixture and another task tear it down."""
+        """Return the innermost lease that the thread or task ``owner`` has entered; if it has none, the last one that any
+        entered.
+
+        One task may set up a test fixture, and another task tear it down.
+        """
         mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
         if not mine:
             raise RuntimeError("cannot leave a with statement of a lock that was never entered")

@@ -293,7 +293,6 @@ class BaseMultiLock(Steps, Generic[M, Client]):
         return Whole(self._owner())
 
     async def _is_locked(self) -> bool:
-        """Return True if anybody holds one of the locks."""
         for member in self._members:
             if await self._call_user(member.lock.locked):  # type: ignore[attr-defined]
                 return True
@@ -414,7 +413,6 @@ class BaseMultiCore(UserLease):
             core.owner = owner
 
     def remaining(self) -> float:
-        """Return the seconds for which all leases are still valid without a renewal; 0.0 if one is lost or released."""
         return min(core.remaining() for core in self.cores)
 
     def leave_to_keeper(self) -> None:
@@ -425,17 +423,12 @@ class BaseMultiCore(UserLease):
                 core.leave_to_keeper()
 
     def check(self) -> None:
-        """Raise LeaseLost if one of the leases is lost, NotHeld if one of them was released."""
         if self.is_over():
             raise self.not_held()
         for core in self.cores:
             core.check()
 
     def progress(self) -> None:
-        """Report that the holder makes progress, so that the ``progress_within`` seconds of each lock start again.
-
-        Raises LeaseLost if one of the leases is lost, NotHeld if one of them was released.
-        """
         self.check()
         for core in self.cores:
             core.progress()
@@ -458,11 +451,9 @@ class BaseMultiCore(UserLease):
         return not told
 
     def expired(self) -> bool:
-        """Return True if one of the leases is lost."""
         return any(core.expired() for core in self.cores)
 
     def is_over(self) -> bool:
-        """Return True if all leases were released."""
         return all(core.is_over() for core in self.cores)
 
     def not_held(self) -> NotHeld:
@@ -473,21 +464,20 @@ class BaseMultiCore(UserLease):
         return ", ".join(core.key for core in self.cores)
 
     async def renew_on_server(self, ttl: Seconds | None) -> None:
-        """Renew all leases, one after the other. `renew` runs this operation."""
+        """Renew all leases, one after the other. The public ``renew`` runs this operation."""
         if self.is_over():
             raise self.not_held()
         for part, core in zip(self.whole.parts, self.cores, strict=True):
             await multilock.there(core.renew_on_server(ttl), part.home)
 
     async def verify_on_server(self) -> None:
-        """Ask the servers whether they still have the leases, one after the other. `verify` runs this operation."""
+        """Ask the servers whether they still have the leases. The public ``verify`` runs this operation."""
         if self.is_over():
             raise self.not_held()
         for part, core in zip(self.whole.parts, self.cores, strict=True):
             await multilock.there(core.verify_on_server(), part.home)
 
     async def release_on_server(self) -> None:
-        """Release all leases. `release` runs this operation."""
         if self.is_over():
             raise self.not_held()
         self.count_time()

@@ -74,12 +74,10 @@ class Job(NamedTuple):
 
     @property
     def what(self) -> str:
-        """A description of the call, for messages."""
         return f"once {self.name!r}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Attributes of errors about the call: name and key."""
         return {"name": self.name, "key": self.entry.value.decode(errors="backslashreplace")}
 
 
@@ -147,7 +145,6 @@ class Running:
 
 
 def lease_lost(job: Job, load: Load) -> LeaseLost:
-    """Return the LeaseLost for a call that lost its lease while the function ran."""
     reason = load.lost or load.held_lease.why_over
     return LeaseLost(
         f"{job.what} (fence {load.fence}) lost its lease while it ran: {reason}; its result is not stored, and another call "
@@ -251,7 +248,6 @@ class BaseOnce(Steps):
         return Job(name, entry, self._caller.address)
 
     def _decorated(self, function: Callable[..., Any]) -> Any:
-        """Return the decorated function. Raises ConfigError if its arguments cannot fill the key."""
         filled = self._filled(function)
 
         async def run(*args: Any, **kwargs: Any) -> Outcome[Any]:
@@ -268,7 +264,6 @@ class BaseOnce(Steps):
         return decorated
 
     def _filled(self, function: Callable[..., object]) -> Filled:
-        """Return an object that fills the key from a call's arguments. Raises ConfigError if ``function`` is unsuitable."""
         refuse_generator(function, "its body would run after the call, and there is no result to store")
         refuse_unstorable(function, self._codec.kind)
         return Filled(function, self._template, ignore=self._ignore)
@@ -328,7 +323,7 @@ class BaseOnce(Steps):
         return Outcome(value, "ran", found.fence)
 
     async def _look(self, job: Job, attempt: Attempt) -> tuple[Any, Found | Load | Loading]:
-        """Find a stored result or a running call; else acquire the lease. Return what was found, with the key's driver."""
+        """Find a stored result or a running call; else acquire the lease."""
         try:
             driver = await self._caller.driver(job.entry.value)
             found = await self._run_on(driver, flight.get_or_lease(job.entry, self._policy, attempt))
@@ -340,11 +335,7 @@ class BaseOnce(Steps):
     # Results of earlier runs
 
     def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
-        """Return the outcome of a call whose result is stored.
-
-        Raises the exception that was stored; ResultNotKept if only the fact of the run was stored; HoldfastError if the stored
-        value cannot be decoded.
-        """
+        """Return the outcome of an earlier run, or raise its stored exception. Raises ResultNotKept and HoldfastError."""
         if record.kind == flight.MARK:
             reason = record.data.decode(errors="replace")
             raise ResultNotKept(
@@ -368,7 +359,6 @@ class BaseOnce(Steps):
         raise error
 
     def _in_progress(self, job: Job, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
-        """Answer a call whose key is in progress elsewhere: as ``busy`` says, return "skipped" or raise InProgress."""
         if self._busy == "skip":
             return Outcome(None, "skipped", 0)
         holder = describe(who, loading.process)
@@ -385,10 +375,8 @@ class BaseOnce(Steps):
     # Operations on a run
 
     async def _succeeded(self, running: Running, value: object) -> bool:
-        """Store the result. If that is impossible, store only the fact of the run.
-
-        Return False if the outcome is unknown, and in a forked child. Raises LeaseLost if the lease was lost.
-        """
+        """Store the result; if the codec refuses it, store only the fact of the run. Return False if nothing is known to be
+        stored."""
         if not running.here:
             return False
         try:
@@ -402,8 +390,7 @@ class BaseOnce(Steps):
         return bool(kept)
 
     async def _failed(self, running: Running, error: BaseException) -> None:
-        """Store the exception if its type is in ``errors``, else free the key. Raises nothing; the caller
-        re-raises ``error``."""
+        """Store the exception if its type is in ``errors``, else free the key. The caller re-raises ``error``."""
         if not running.here:
             return
         kept: bool | None = not running.load.lost
@@ -453,7 +440,6 @@ def _cut(reason: str) -> bytes:
 
 
 def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
-    """Return the user's error for a call that failed before the function ran."""
     if isinstance(error, WireError):
         return told(error, job.what, **job.facts)
     if isinstance(error, flight.TooLong):
@@ -569,12 +555,11 @@ def once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> Once[Any]:
-    """Decorate a function to run once for each key. Later calls get the stored result; ``busy`` decides about calls during the
-    run.
+    """Decorate a function to run once for each key. Later calls get the stored result.
 
-    ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
-    contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
-    functions, so the key must contain every argument except those in ``ignore``.
+    ``template`` is the key, such as ``"copy:{question_id}"``. It is filled from the function's arguments, including defaults.
+    It may contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even if
+    the functions differ, so the key must contain every argument except those in ``ignore``.
 
     The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
     deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires. After an
@@ -751,12 +736,11 @@ def aio_once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> AioOnce[Any]:
-    """Decorate a function to run once for each key. Later calls get the stored result; ``busy`` decides about calls during the
-    run.
+    """Decorate a function to run once for each key. Later calls get the stored result.
 
-    ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
-    contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
-    functions, so the key must contain every argument except those in ``ignore``.
+    ``template`` is the key, such as ``"copy:{question_id}"``. It is filled from the function's arguments, including defaults.
+    It may contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even if
+    the functions differ, so the key must contain every argument except those in ``ignore``.
 
     The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
     deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires. After an

@@ -44,14 +44,12 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
 
 
 def whole_number(value: object, parameter: str) -> int:
-    """Return ``value``. Raises ConfigError if it is not a whole number from 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{parameter} must be a whole number from 0, not {value!r}", parameter=parameter)
     return value
 
 
 def plain_number(value: object, parameter: str, most: float) -> float:
-    """Return ``value``. Raises ConfigError if it is not a number from 0 to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise ConfigError(f"{parameter} must be a number from 0 to {most:g}, not {value!r}", parameter=parameter)
     return value
@@ -103,8 +101,7 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
     """Raise TypeError if ``mistaken``, the unknown options of the calling function, is not empty.
 
-    For a word of another library, the error contains a hint. Otherwise it names the option with the most similar spelling, if
-    there is one. ``cls``: name of the class or function, for the error.
+    The error has a hint for words of other libraries, or names a similar option. ``cls``: name of the class or function.
     """
     for name in mistaken:
         hint = hint_for(name, cls)
@@ -120,7 +117,6 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
 
 
 def warn_of_short(ttl: float) -> None:
-    """Warn the user that this lease is so short that the keeper (background thread) may renew it too late."""
     warnings.warn(
         f"ttl={ttl:g}: a lease of less than {SHORT:g} s may be lost when the machine is busy for a moment",
         HoldfastWarning,

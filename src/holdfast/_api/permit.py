@@ -47,7 +47,6 @@ class HeldPermits:
         return [core for core in self._cores if not core.is_over()]
 
     def latest(self) -> Any:
-        """Return the latest lease that is not released; None if there is none."""
         return next(reversed(self.live()), None)
 
     def held_by(self, owner: object) -> Any:
@@ -58,8 +57,8 @@ class HeldPermits:
     def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
         """Return the leases that are not released. The last one in this list is to be released first.
 
-        Leases from `acquire` come before those of an open ``with``. Within each of these two groups, the leases of ``owner``,
-        the caller, come before those of other threads or tasks.
+        Leases from `acquire` are released before those of an open ``with``; in each of these groups, the caller's own before
+        those of other threads or tasks. ``owner`` is the caller.
         """
         held = self.live()
         mine = [core for core in held if core.taker() is owner]
@@ -99,8 +98,7 @@ class HeldPermits:
 
 
 class PermitsLock(BaseLock[L, Client]):
-    """A lock whose permits several holders can have at the same time. Each waiter has its own place in the server's queue,
-    because a permit is not handed on inside a process."""
+    """A lock whose permits several holders can have at the same time. They are not handed on inside a process."""
 
     _shared = False
     _permits: Permits
@@ -177,8 +175,7 @@ class PermitsLock(BaseLock[L, Client]):
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:
-        """Return the limit, the used permits and the number of waiters, from the server. If ``limit`` is not None,
-        set it first."""
+        """Return the counts of the semaphore from the server. If ``limit`` is not None, set it first."""
         try:
             count = await permit.count(self._spec, self._permits.kind, limit)
         except WireError as error:

@@ -228,7 +228,7 @@ class _Records(YesCount):
 
 
 def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
-    """Return the QuorumError for an internal error. ``what`` says in its text what failed, such as "cannot be acquired"."""
+    """Return the QuorumError for an internal error. ``what``: text about what failed, such as "cannot be acquired"."""
     number = len(error.nodes)
     return QuorumError(
         f"lock {name!r} {what}: this needs {number // 2 + 1} of its {number} servers. {error}",
@@ -307,9 +307,8 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
     """Declare the servers new and return the outcome for each, as text. `declare_new` runs this operation.
 
     A new server has never granted a lock, so it may vote at once; but a server that has lost its data looks like a new one. So
-    if another server already stores the list of servers, a server without data is not declared new; it starts to vote by itself
-    after the time of the longest lease. For the same reason, no server is declared new while one of them does not answer.
-    ``force``: True to declare all servers new nevertheless.
+    servers without data are declared new only if all servers answer, and none was declared before. Otherwise, they start to
+    vote by themselves when the longest lease has passed. ``force``: True to declare all servers new nevertheless.
     """
     modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:
@@ -326,10 +325,9 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
 
 
 async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> list[Any]:
-    """Send each server the request to declare it new, and return a list with one entry for each server.
+    """Ask each server to declare itself new. Return the reply of each, or a text with the reason why it does not answer.
 
-    An entry is the server's reply, or, if the server does not answer, a text with the reason. ``modes``: the mode of each
-    request, which the script `DECLARE_NEW` explains.
+    ``modes``: the mode of each request, which the script `DECLARE_NEW` explains.
     """
     said = AllAnswered(set(range(len(modes))))
     agreed = milliseconds(server_set.longest), server_set.digest
@@ -339,7 +337,7 @@ async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> l
 
 
 def _declared(code: Any, new: str = "") -> str:
-    """Return a text for a server's reply. ``new``: text for a server without data; empty: a text about servers that vote."""
+    """Return a text for a server's reply. ``new``: text for a server without data; empty: a text that others vote already."""
     match code:
         case str():
             said = code

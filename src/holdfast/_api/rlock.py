@@ -85,10 +85,9 @@ class Holdings(dict[Mark, Holding]):
         return holding
 
     def leave(self, mark: Mark) -> Holding | None:
-        """Reduce the number of acquisitions by one and return None. For the last acquisition, return the holding instead,
-        whose lease the caller must release.
+        """Count one acquisition less. If there is only one, return its holding instead, whose lease the caller must release.
 
-        Raises KeyError if there is no holding. For all acquisitions but the last, raises LeaseLost if the lease was lost, and
+        Raises KeyError if there is no holding. With more than one acquisition, raises LeaseLost if the lease was lost, and
         NotHeld if it was released through the `Lease` object.
         """
         holding = self[mark]
@@ -280,7 +279,7 @@ class Reentrant(BaseLock[L, Client]):
     """The lease of the calling thread or task. Setting it stores the lease with its owner, not in this lock object."""
 
     def _acquired_again(self, blocking: bool, timeout: Seconds) -> bool:
-        """Acquire the lock once more and return True if the caller holds it; else return False."""
+        """Acquire the lock once more and return True, if the caller holds it."""
         held = holdings()
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:
@@ -289,7 +288,7 @@ class Reentrant(BaseLock[L, Client]):
         return mine.again(True)
 
     def _held(self) -> Holding:
-        """Return the holding of the calling thread or task. Raises NotHeld if it has none."""
+        """Return the caller's holding. Raises NotHeld if there is none, or its lease was released."""
         holding = holdings().get(self._mark)
         if holding is None or holding.over:
             raise self._not_held()
@@ -321,11 +320,11 @@ class Reentrant(BaseLock[L, Client]):
             error.add_note(str(lost))
 
     def _is_owned(self) -> bool:
-        """Return True if the calling thread or task holds the lock. threading.Condition calls this, as on a threading.RLock."""
+        """Return True if the caller holds the lock. threading.Condition calls this."""
         return self._live() is not None
 
     def _recursion_count(self) -> int:
-        """Return how often this thread or task has acquired the lock, as a threading.RLock does."""
+        """Return how often the caller has acquired the lock, as a threading.RLock does."""
         holding = holdings().get(self._mark)
         return 0 if holding is None or holding.over else holding.count
 
@@ -335,13 +334,12 @@ class _SyncOwnedCore(BaseOwnedCore, SyncLeaseCore):
 
 
 class RLock(Reentrant[LockLease, SyncClient], Lock):
-    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as
-    the owner has acquired it.
+    """A `Lock` that its owner can acquire again, for functions that call each other.
 
-    Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
-    the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
-    it. All RLock objects of one name and server count as one lock. If the lease was lost, acquiring the lock again
-    raises LeaseLost.
+    The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Only the owner can release the
+    lock, which is free when it is released as often as it was acquired. Acquiring the lock again needs no round trip and
+    returns the same lease, with the same fence. All RLock objects of one name and server count as one lock. If the lease was
+    lost, acquiring the lock again raises LeaseLost.
 
     Args:
         client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
@@ -356,19 +354,17 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
     _core_type: type[SyncLeaseCore] = _SyncOwnedCore
 
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
-        """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
-        again at once.
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
 
-        Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
-        allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
-        cannot be reached.
+        A caller that holds the lock already acquires it again at once. Works like threading.RLock.acquire, except that without
+        arguments it waits as long as this object's ``wait`` option allows. Raises LeaseLost if the caller held the lock and
+        lost it, ServerError if the server cannot be reached.
         """
         refuse_mistaken(mistaken, "acquire")
         return self._acquired_again(blocking, timeout) or super().acquire(blocking, timeout)
 
     def release(self) -> None:
-        """Release one acquisition; the lock is free when all acquisitions are released. Only the thread or task that acquired
-        the lock can release it.
+        """Release one acquisition; the lock is free when all acquisitions are released.
 
         Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
         Raises ServerError if the server cannot be reached. The lock is then free when the lease expires.
@@ -412,11 +408,10 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
                 mine.tidy(self._mark)
 
     def __enter__(self) -> LockLease:
-        """Acquire the lock within this object's ``wait`` and return the lease. A caller that holds the lock already acquires it
-        again at once.
+        """Acquire the lock within this object's ``wait`` and return the lease.
 
-        Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
-        be reached.
+        A caller that holds the lock already acquires it again at once. Raises LockTimeout if the lock stays busy, LeaseLost if
+        the caller held it and lost it, ServerError if the server cannot be reached.
         """
         mine = holdings().mine(self._mark)
         if mine is None:
@@ -454,16 +449,14 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
             holding.core.finish_interrupted_release()
 
     def _release_save(self) -> int:
-        """Release the lock completely and return how often it was acquired. threading.Condition calls this, as on a
-        threading.RLock."""
+        """Release the lock completely and return how often it was acquired. threading.Condition calls this."""
         holding = self._held()
         holding.saved = holding.count
         holding.core.release()
         return holding.saved
 
     def _acquire_restore(self, count: int) -> None:
-        """Acquire the lock again ``count`` times, without a time limit. threading.Condition calls this, as on a
-        threading.RLock."""
+        """Acquire the lock again ``count`` times, without a time limit. threading.Condition calls this."""
         super().acquire(timeout=threading.TIMEOUT_MAX)
         self._held().count = count
 
@@ -487,13 +480,12 @@ class _AioOwnedCore(BaseOwnedCore, AioLeaseCore):
 
 @of_asyncio
 class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
-    """A `Lock` that its owner can acquire again, for functions that call each other. The owner has to release it as often as
-    the owner has acquired it.
+    """A `Lock` that its owner can acquire again, for functions that call each other.
 
-    Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
-    the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
-    it. All RLock objects of one name and server count as one lock. If the lease was lost, acquiring the lock again
-    raises LeaseLost.
+    The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Only the owner can release the
+    lock, which is free when it is released as often as it was acquired. Acquiring the lock again needs no round trip and
+    returns the same lease, with the same fence. All RLock objects of one name and server count as one lock. If the lease was
+    lost, acquiring the lock again raises LeaseLost.
 
     Args:
         client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
@@ -508,19 +500,17 @@ class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
     _core_type: type[AioLeaseCore] = _AioOwnedCore
 
     async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
-        """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
-        again at once.
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
 
-        Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
-        allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
-        cannot be reached.
+        A caller that holds the lock already acquires it again at once. Works like threading.RLock.acquire, except that without
+        arguments it waits as long as this object's ``wait`` option allows. Raises LeaseLost if the caller held the lock and
+        lost it, ServerError if the server cannot be reached.
         """
         refuse_mistaken(mistaken, "acquire")
         return self._acquired_again(blocking, timeout) or await super().acquire(blocking, timeout)
 
     async def release(self) -> None:
-        """Release one acquisition; the lock is free when all acquisitions are released. Only the thread or task that acquired
-        the lock can release it.
+        """Release one acquisition; the lock is free when all acquisitions are released.
 
         Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
         Raises ServerError if the server cannot be reached. The lock is then free when the lease expires.
@@ -541,11 +531,10 @@ class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
             del mine[self._mark]
 
     async def __aenter__(self) -> AioLockLease:
-        """Acquire the lock within this object's ``wait`` and return the lease. A caller that holds the lock already acquires it
-        again at once.
+        """Acquire the lock within this object's ``wait`` and return the lease.
 
-        Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
-        be reached.
+        A caller that holds the lock already acquires it again at once. Raises LockTimeout if the lock stays busy, LeaseLost if
+        the caller held it and lost it, ServerError if the server cannot be reached.
         """
         mine = holdings().mine(self._mark)
         if mine is None:

@@ -41,19 +41,19 @@ class Tally:
         self.waiting.setdefault(id(attempt), clock())
 
     def waited(self, grant: Grant) -> None:
-        """Count an acquisition as contended, if it had to wait, and add the time of its wait."""
+        """Count an acquisition as contended if it had to wait."""
         if self.gave_up(grant.attempt):
             self.contended += 1
 
     def took(self, attempt: object, had_to_wait: bool) -> None:
-        """Count an acquisition of several locks at once as contended if one of them was busy, and add the time of its wait."""
+        """Count an acquisition of several locks at once as contended if one of them was busy."""
         if not had_to_wait:
             self.waiting.pop(id(attempt), None)
         elif self.gave_up(attempt):
             self.contended += 1
 
     def stayed_busy(self, attempt: object) -> None:
-        """Count an attempt that did not get the lock, and add the time of its wait."""
+        """Count an attempt that did not get the lock."""
         self.timeouts += 1
         self.gave_up(attempt)
 
@@ -68,7 +68,6 @@ class Tally:
         return True
 
     def now(self) -> LockStatistics:
-        """Return a snapshot of all counters."""
         from holdfast._api.statistics import LockStatistics  # Imported late: most programs never ask for it.
 
         return LockStatistics(

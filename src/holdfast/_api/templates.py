@@ -58,7 +58,6 @@ class Filled:
 
 
 def checked_ignore(given: object) -> tuple[str, ...]:
-    """Return the option ``ignore=`` as a tuple of parameter names. Raises ConfigError if it is neither a name nor several."""
     found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (None,)
     names = tuple(one for one in found if isinstance(one, str))
     if len(names) != len(found):

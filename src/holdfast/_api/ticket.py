@@ -29,8 +29,7 @@ TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.
 it, and 128 random bits."""
 
 UNKNOWN_END = 9_999_999_999_999
-"""Placeholder for the end of a ticket, in milliseconds of server time, while it is unknown. It has as many digits as a real
-one."""
+"""Placeholder for a ticket's end (milliseconds of server time) until it is known. It has as many digits as a real one."""
 
 LONGEST = 8192
 """Maximum number of characters of a ticket. It may contain the lock's name of up to 512 bytes twice, with each byte escaped."""
@@ -140,13 +139,14 @@ def _shown(raw: bytes) -> str:
 
 
 def bad(why: str) -> ConfigError:
-    """Return the ConfigError for a value that is no ticket, or no valid one."""
     return ConfigError(f"ticket: the given value {why}", parameter="ticket")
 
 
 class Issue:
-    """The replacement of a lease by a ticket. Once this has begun, the lease is over. The lease goes on only if it is certain
-    that the server has not issued the ticket."""
+    """The replacement of a lease by a ticket. Once this has begun, this process no longer uses the lease.
+
+    Only if it is certain that the server has not issued the ticket, the lease goes on.
+    """
 
     def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
         self._core = core
@@ -187,8 +187,7 @@ class Issue:
             await ticket_operations.take_back(self._ticket, self._core.held_lease.token)
 
     def _begin(self) -> None:
-        """Stop this process from using or renewing the lease, because the server reports the lease as lost once the ticket
-        exists."""
+        """Stop using and renewing the lease. Once the ticket exists, a renewal would report the lease as lost."""
         core = self._core
         core.check()
         core.may_hand_over()
@@ -214,10 +213,7 @@ class Issue:
 
 
 def issue(core: Any, expires: Seconds, token: str = "") -> Ticket:
-    """Issue a ticket for the lease of a thread.
-
-    ``expires``: duration after which the ticket expires. ``token``: token of the ticket; empty: draw a new one.
-    """
+    """Issue a ticket for the lease of a thread. ``token``: token of the ticket; empty: draw a new one."""
     issuing = Issue(core, expires, token)
     try:
         ticket: Ticket = core.run(issuing.operation)
@@ -231,6 +227,5 @@ def issue(core: Any, expires: Seconds, token: str = "") -> Ticket:
 
 
 async def aio_issue(core: Any, expires: Seconds) -> Ticket:
-    """Issue a ticket for the lease of a task."""
     ticket: Ticket = await core.run(Issue(core, expires).operation)
     return ticket

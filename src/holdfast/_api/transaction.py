@@ -109,7 +109,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
 
     @staticmethod
     def _driver() -> Any:
-        """Return the driver (runs operations) of transactions; in asyncio, that of the running loop."""
+        """Return the driver that runs a transaction's operations; in asyncio, that of the running loop."""
         raise NotImplementedError
 
     @staticmethod
@@ -160,7 +160,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             await self._operate(self._abandon())  # An interrupt has ended the driver between two steps.
 
     async def _repeat(self, function: Callable[[Any], Any], tries: int, wait: Seconds | None) -> Any:
-        """Run the function in new transactions until one succeeds. `run` runs this flow."""
+        """Run the function in new transactions until one succeeds."""
         bounds = limits(tries, wait)
         one_try = self._as_function(self._try)
         try:
@@ -199,13 +199,12 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             raise self._not_mine()
 
     def _read(self, name: str, *args: Any, **options: Any) -> Any:
-        """Send a command at once and return its reply."""
         self._may_read()
         return self._command(name, args)(*args, **options)
 
     def _now(self, *args: Any, **options: Any) -> Any:
-        """Send a command at once. This method replaces the pipeline's `execute_command`, which one method of a client may
-        call several times."""
+        """Send a command at once. This replaces the pipeline's `execute_command`, which a client's method may call several
+        times."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
@@ -280,7 +279,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         self._carry, self._pipe.execute_command = self._pipe.execute_command, self._now
 
     async def _watch_more(self, keys: tuple[str | bytes, ...]) -> None:
-        """Watch more keys. `watch` runs this operation."""
         self._may_read()
         clustered = self._slot is not None
         checked_keys((self._keys[0], *keys) if clustered else keys, clustered=clustered)
@@ -294,8 +292,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         self._keys += tuple(key for key in keys if key not in self._keys)
 
     async def _at_once(self, *args: Any, **options: Any) -> Any:
-        """Send one command and return its reply."""
-
         async def ask() -> Any:
             self._may_read()
             return await CallClient(lambda: self._carry(*args, **options))
@@ -443,8 +439,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
     # The outcome
 
     def _lost(self, error: Exception) -> Exception:
-        """Return the error to raise for a failed read: a TransactionConflict if the read failed because WATCH has no effect any
-        more."""
+        """Return the error to raise for a failed read. If WATCH has no effect any more, this is a TransactionConflict."""
         moving = is_moving(error, self._slot)
         if not moving and not kinds(error) & {*LOST, "WatchError", "Reconnected"}:
             return error
@@ -551,8 +546,7 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         complete(self._exit(failed=kind is not None))
 
     def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: Seconds | None = None) -> T:
-        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each TransactionConflict of this
-        transaction.
+        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict.
 
         Args:
             function: called once for each try, so its other effects may happen several times.
@@ -652,8 +646,7 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     async def run(
         self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: Seconds | None = None
     ) -> T:
-        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each TransactionConflict of this
-        transaction.
+        """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict.
 
         Args:
             function: a coroutine function, called once for each try, so its other effects may happen several times.

@@ -153,8 +153,10 @@ async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committe
 
 
 def explain(error: Exception, lease: Any, committed: bool) -> None:
-    """Report a failed release as a warning, because an exception would suggest that the transaction has not ended. Report
-    nothing if the lease was released already, or lost without a commit. Raise unexpected errors."""
+    """Report a failed release as a warning, because an exception would suggest that the transaction has not ended.
+
+    Report nothing if the lease was released already, or lost without a commit. Raise unexpected errors.
+    """
     if isinstance(error, LeaseLost):
         if committed:
             warnings.warn(

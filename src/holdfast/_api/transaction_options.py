@@ -13,14 +13,12 @@ from holdfast.errors import ConfigError
 
 
 def limits(tries: int, wait: Seconds | None) -> tuple[int, float | None]:
-    """Return the ``tries`` and ``wait`` of `Transaction.run`. Raises ConfigError if one is out of range."""
     if whole_number(tries, "tries") < 1:
         raise ConfigError("tries must be at least 1", parameter="tries")
     return tries, checked_wait(wait)
 
 
 def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str | bytes, ...]:
-    """Return the keys to watch. Raises ConfigError if there is none, if one is invalid, or if their Cluster slots differ."""
     if not keys:
         raise ConfigError("keys: pass at least one key to watch; else changes by others would go unnoticed", parameter="keys")
     for key in keys:
@@ -35,7 +33,6 @@ def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str
 
 
 def raw(key: str | bytes) -> bytes:
-    """Return the key as bytes."""
     return key.encode() if isinstance(key, str) else key
 
 
@@ -58,7 +55,6 @@ def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
 
 
 def address_of(client: Any) -> str:
-    """Return the address of the server of a redis-py or valkey-py client."""
     pool = client.connection_pool
     options = getattr(pool, "connection_kwargs", {})
     named: str | None = getattr(pool, "service_name", None) or options.get("path")
@@ -66,5 +62,4 @@ def address_of(client: Any) -> str:
 
 
 def no_coroutine(name: object) -> NoReturn:
-    """Raise ConfigError for a coroutine function in the sync API."""
     raise ConfigError(f"{name} is a coroutine function: use holdfast.aio.transaction", parameter="function")

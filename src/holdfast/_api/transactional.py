@@ -1,5 +1,7 @@
-"""`transactional`: a decorator that runs a function in a transaction, and repeats it after a conflict. The
-function's arguments name the keys."""
+"""The decorator `transactional` runs a function in a transaction, and repeats it after a conflict.
+
+The function's arguments name the keys.
+"""
 
 from __future__ import annotations
 

@@ -192,7 +192,6 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return f"cache {self._name!r}, key {key!r}"
 
     def _decorator(self, template: str, how: How, tags: Iterable[str], ignore: str | Iterable[str]) -> Callable[..., Any]:
-        """Return the decorator that stores the results of a function in this cache."""
         refuse_bare(template, '@cache.memoize("price:{sku}")')
         templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
         inside = Inside(self._codec.kind, self._get_or_load)
@@ -261,8 +260,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return await self._load_unstored(entry, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
-        """Return the value if the reply shows that it is fresh and readable. Otherwise return UNSET, so that the caller runs
-        the script."""
+        """Return the value if the reply shows that it is fresh and readable; otherwise UNSET, so that the caller runs the
+        script."""
         record = None if read is None else flight.fresh(read)
         if record is not None:
             try:
@@ -314,8 +313,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return await self._ask_anyway(flight.delete(self._entry_of(key)), self._entry_of(key))
 
     def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
-        """Decode and return a stored value. Raises the exception if that was stored, Undecodable if the value
-        cannot be read."""
+        """Return a stored value, or raise a stored exception. Raises Undecodable if the data cannot be read."""
         if record.kind == codecs.ERROR:
             error = codecs.decode_error(record.data, self._errors)
             self._count(*counted)
@@ -393,16 +391,15 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
             self._count("refused_writes")
 
     async def _abort(self, load: Load, how: How, failure: Exception | None = None) -> None:
-        """Free the key after a failed load. ``failure`` is raised for the waiters of this process. None: one of the waiters
-        loads the value."""
+        """Free the key after a failed load. The waiters of this process get ``failure``; if it is None, one of them loads the
+        value."""
         if load.held_lease.token.startswith(current().id):  # Not in a child process that the loader has forked.
             if failure is not None and codecs.copied(failure) is None:
                 failure = None
             await self._do(flight.cancel_load(load, failure, how.tags), load.entry)
 
     def _stale_on_error(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
-        """Return the value from before the failed load if there is one and ``stale`` seconds allow it. Otherwise raise
-        ``error``."""
+        """Return the value from before the failed load, if there is one that ``stale`` seconds allow; else raise ``error``."""
         record = load.record
         if record is None or record.kind == codecs.ERROR or record.left < -stale:
             raise error
@@ -471,8 +468,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return answer
 
     async def _ask_anyway(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        """Run an operation on the server even if the server was unreachable a moment ago. An invalidation must not be
-        skipped."""
+        """Run an operation even if the server was unreachable a moment ago, because an invalidation must not be skipped."""
         try:
             return await self._do(operation, entry)
         except KeyConflict as conflict:

@@ -55,7 +55,7 @@ class BaseMemoized(ForeignMethods, Generic[P, T]):
         self._bound: tuple[Any, ...] = ()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return a method bound to ``instance``, as for any function defined in a class."""
+        """Return a method bound to ``instance``, as functions defined in a class do."""
         if instance is None:
             return self
         bound = copy.copy(self)

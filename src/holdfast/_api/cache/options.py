@@ -13,8 +13,7 @@ from holdfast.errors import ConfigError
 
 
 class Unset(enum.Enum):
-    """The type of `UNSET`, the default of options for which None is a valid value. `UNSET` shows that an option was not
-    passed."""
+    """The type of `UNSET`, the default of options for which None is a valid value."""
 
     UNSET = "as the cache says"
 
@@ -65,13 +64,11 @@ class Figures:
         self._counts = dict.fromkeys(CacheStatistics.__slots__, 0)
 
     def count(self, *what: str) -> None:
-        """Add one to each of the named counters."""
         counts = self._counts
         for name in what:
             counts[name] += 1  # No mutex: the interpreter never switches threads here, and signal handlers count too.
 
     def now(self) -> CacheStatistics:
-        """Return a snapshot of all counters."""
         return CacheStatistics(**self._counts)
 
 
@@ -101,14 +98,13 @@ def checked_busy(value: object) -> str:
 
 
 def checked_size(value: object) -> int:
-    """Return the option ``max_size``. Raises ConfigError unless it is a whole number from 1 to `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise ConfigError(f"max_size must be a whole number of bytes from 1 to {MOST:,}, not {value!r}", parameter="max_size")
     return value
 
 
 def checked_own_tags(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the tags of one value. Raises ConfigError if a tag is invalid, or if the tags together are too long."""
+    """Return the tags of one value. Raises ConfigError also if they are too long together."""
     tags = checked_tags(given)
     size = sum(1 + len(mark) for mark in marks(tags))
     if size > MAX_TAGS:

@@ -1,5 +1,4 @@
-"""The behaviour of a cache while its server is unreachable. Only one call per second asks the server, so that few calls wait in
-vain."""
+"""The behaviour of a cache while its server is unreachable. One call per second asks the server; the others need not wait."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ class Outage:
         """Error of the last request that found the server unreachable; None while the server answers."""
 
     def keep_off(self, error: ServerError) -> None:
-        """Return to one caller every `RETRY` seconds, so that this caller asks the server. For all other callers, raise Away,
-        or ServerError if ``down`` is "raise". ``error``: the latest error of the server."""
+        """Let one caller every `RETRY` seconds ask the server. For the others, raise Away, or ServerError if ``down`` is
+        "raise"."""
         now = clock()
         if now >= self._until:
             self._until = now + RETRY
@@ -51,10 +50,9 @@ class Outage:
         ) from error
 
     def begins(self, error: ServerError) -> None:
-        """Record that the server cannot be reached. Raises Away, an internal exception, if calls go on without the server;
-        otherwise raises ``error``.
+        """Record that the server cannot be reached, and raise Away, or ``error`` if ``down`` is "raise".
 
-        If the server is reachable and has refused the request for good, nothing is recorded, and ``error`` is raised.
+        If the server was reached and has refused the request for good, only raise ``error``.
         """
         if error.code and not (error._transient or error.code in FULL):  # noqa: SLF001 - for holdfast only
             raise error  # The server is reachable, and would answer the same again.
@@ -67,6 +65,5 @@ class Outage:
         raise Away from error
 
     def ends(self) -> None:
-        """Record that the server has answered again."""
         self.error = None
         log.info("%s: the server is back", self._what)
