@@ -103,13 +103,15 @@ _AT: Final = attrgetter("at")
 
 
 def process_of(who: str) -> str:
-    """Return the name of a worker's process, which is the part before "/". The name of a process is returned unchanged."""
+    """Return the process in a worker's name, which is the part before "/". A process's own name is returned unchanged."""
     return who.partition("/")[0]
 
 
 def to_line(event: Event) -> str:
-    """Return an event as a line of JSON, without a newline. Fields with default values are omitted; infinity is written as a
-    string."""
+    """Return an event as a line of JSON, without a newline and without fields that have default values.
+
+    Infinity is written as a string.
+    """
     fields: dict[str, Any] = {}
     for name, value in event._asdict().items():
         if value == _DEFAULTS.get(name):
@@ -133,8 +135,7 @@ def write(events: Iterable[Event], to: TextIO) -> None:
 
 
 def read(path: str | Path) -> Iterator[Event]:
-    """Yield the events of a file in order. A last line without a newline is skipped, because its writer was killed while
-    writing it."""
+    """Yield the events of a file in order. A last line without a newline is skipped: its writer was killed while writing it."""
     with Path(path).open(encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n") and line != "\n":

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def holdfast_memory() -> Iterator[Memory]:
-    """Provide each test with its own server in memory. Pass it as ``Lock(holdfast_memory, "name")``, or use
-    ``holdfast_memory.url``."""
+    """Provide each test with its own server in memory. Pass it as ``Lock(holdfast_memory, "name")``, or use its ``url``."""
     from holdfast.testing import memory
 
     with memory() as server:

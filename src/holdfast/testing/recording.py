@@ -84,8 +84,7 @@ class Recorder:
         self._file.close()
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Record an event that happens now, such as ``note("paused", "p123")``. ``facts`` are values for other fields of
-        `Event`."""
+        """Record an event now, such as ``note("paused", "p123")``. ``facts`` are values for other fields of `Event`."""
         line = to_line(Event(time.monotonic(), kind, who, lock, attempt, **facts)) + "\n"
         with self._mutex:
             self._file.write(line)
@@ -101,7 +100,7 @@ class Recorder:
         return Holding(self, lock) if isinstance(lock, BaseSyncLock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:
-        """Attempt a write to the protected resource with the fence of this lease, record it, and return whether it was
+        """Attempt a write to the protected resource with the fence of this lease. Record it, and return whether it was
         accepted."""
         holding = self._holdings[lease]
         holding.look()

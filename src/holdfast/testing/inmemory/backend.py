@@ -1,4 +1,4 @@
-"""`holdfast.testing.memory()`: a server in memory for tests, with methods that make its locks fail."""
+"""`holdfast.testing.memory` starts a server in memory for tests. Its methods make its locks fail."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Holder(NamedTuple):
     who: str | None
     """The holder as ``host:pid (label)``, or its process id if nothing else is known; None if it uses another library."""
     fence: int
-    """Fence of the holder. If the holder is in another process, this is the first fence of the latest block that the server
-    has reserved for that process. The holder may have a later fence of the block."""
+    """Fence of the holder. For a holder in another process, this is the first fence of the latest block of fences that the
+    server has reserved for that process; the holder may have a later one."""
     remaining: float | None
     """Seconds until the lease ends on the server, unless it is renewed; None if the lease does not end."""
 
@@ -112,8 +112,7 @@ class Memory:
         return max(0, places + inside.in_line(self._endpoint, key))
 
     def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
-        """Wait until a lock has at least ``count`` waiters. Raises TimeoutError if that takes longer than ``timeout`` real
-        seconds."""
+        """Wait until a lock has at least ``count`` waiters. Raises TimeoutError after ``timeout`` real seconds."""
         give_up_at = time.monotonic() + timeout
         while (found := self.waiters(lock)) < count:
             if time.monotonic() > give_up_at:
@@ -169,8 +168,7 @@ class Memory:
     # Faults
 
     def stop(self) -> None:
-        """Make the server unreachable by cutting its connections and refusing new ones. The data stays, and leases go on
-        expiring."""
+        """Make the server unreachable: cut its connections and refuse new ones. The data stays, and leases go on expiring."""
         self._serving.run(self._serving.down)
 
     def start(self) -> None:
@@ -207,7 +205,7 @@ class Memory:
         return self._serving.run(lambda: self._execute(*args))
 
     def _execute(self, *args: bytes | str) -> Any:
-        """Execute a command, in the server's thread, and return its reply. Raises ReplyError if the reply is an error."""
+        """Execute a command, in the server's thread, and return its reply. Raises ReplyError."""
         reply = self._serving.execute([arg.encode() if isinstance(arg, str) else arg for arg in args])
         if isinstance(reply, ReplyError):
             raise reply
@@ -219,7 +217,7 @@ class Memory:
 
 
 def _keys(lock: Named) -> Keys:
-    """Return the keys of a lock: of the lock itself, of its state and of its queue."""
+    """Return the keys of a lock, its state and its queue."""
     if isinstance(lock, BaseLock):
         return lock._spec.keys  # noqa: SLF001
     if isinstance(lock, BaseLease):

@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class Push(list[Any]):
-    """A push message, which is a list that a RESP3 connection receives without a request."""
+    """A message that a RESP3 connection receives without a request."""
 
 
 class Double(bytes):
@@ -67,7 +67,7 @@ def _aggregate(mark: bytes, size: int, parts: Iterable[Any], protocol: int) -> b
 
 
 def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
-    """Convert the reply to a command from RESP2 types to RESP3 types. For example, the reply to HGETALL becomes a dict."""
+    """Convert a reply from RESP2 types to RESP3 types. For example, the reply to HGETALL becomes a dict."""
     if isinstance(reply, list):
         if name == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
@@ -86,8 +86,7 @@ class Backend(Protocol):
     """The part of a server in memory that its connections use."""
 
     def execute(self, args: list[bytes]) -> Any:
-        """Execute a command at the server's present time, deliver the messages that the command publishes, and return its
-        reply."""
+        """Execute a command at the server's present time, deliver the messages that it publishes, and return its reply."""
 
     def version(self, key: bytes) -> int:
         """Return the version number of a key. It is different after each change of the key."""
@@ -130,8 +129,7 @@ class Session:
         }
 
     def requests(self, data: bytes) -> Iterable[list[bytes]]:
-        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError if the bytes are not
-        commands."""
+        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError."""
         self._reader.feed(data)
         while (request := self._reader.gets()) is not False:
             if not isinstance(request, list) or not request or not all(isinstance(part, bytes) for part in request):
@@ -139,7 +137,7 @@ class Session:
             yield request
 
     def handle(self, request: list[bytes]) -> list[Any]:
-        """Handle one command, and return a list of its replies: one reply, or for SUBSCRIBE and UNSUBSCRIBE one per channel."""
+        """Handle one command, and return its replies: one, or for SUBSCRIBE and UNSUBSCRIBE one per channel."""
         name, args = request[0].upper(), request[1:]
         if self.channels and self.protocol == 2 and name not in _SUBSCRIBED:
             return [

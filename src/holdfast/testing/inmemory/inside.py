@@ -1,4 +1,4 @@
-"""Access of the test tools to the keeper (the library's background thread). They wait until it is idle, or make it renew now.
+"""Access of the test tools to the keeper, the library's background thread. They wait until it is idle, or hurry it.
 
 The keeper is idle when no action is due and no reply is awaited. The test clock moves only while the keeper is idle
 (`when_idle`). If time moved between a request and its reply, the keeper would believe that the server does not answer.
@@ -24,16 +24,13 @@ from holdfast._runtime.process import current
 T = TypeVar("T")
 
 LIMIT = 2.0
-"""Longest time, in real seconds, to wait until the keeper (background thread) is idle. A slow server may keep it busy for
-longer."""
+"""Longest time, in real seconds, to wait until the keeper is idle. A slow server may keep it busy for longer."""
 
 
 def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> bool:
-    """Call ``then`` in the keeper's thread as soon as the keeper is idle, or after ``limit`` real seconds if it is still
-    busy.
+    """Call ``then`` in the keeper's thread once the keeper is idle, or after ``limit`` real seconds if it is still busy.
 
-    Return True if the keeper was idle, False if it was busy. If no keeper is running, call ``then`` in this thread and
-    return True.
+    Return False if it was busy. If no keeper is running, call ``then`` in this thread.
     """
     keeper = current().running_keeper
     if keeper is None:
@@ -62,8 +59,7 @@ class _Ended(Exception):
 
 
 def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:
-    """Call a function in the keeper's thread, and return its result. Raises _Ended if the keeper ends before it makes
-    the call."""
+    """Call a function in the keeper's thread, and return its result. Raises _Ended if the keeper ends before the call."""
     done: Future[T] = Future()
 
     def do() -> None:
@@ -96,8 +92,7 @@ def _idle(keeper: Keeper) -> bool:
 
 
 def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
-    """Call ``do`` in the keeper's thread, with the keeper and its state for this server (`Node`). Without such a state, do
-    nothing."""
+    """Call ``do`` in the keeper's thread, with its state for this server. If it has none, do nothing."""
     keeper = current().running_keeper
     if keeper is None:
         return
@@ -112,9 +107,9 @@ def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
 
 
 def hurry(endpoint: Endpoint) -> None:
-    """Make the keeper (background thread) renew its leases on a server and refresh its waiters now.
+    """Make the keeper renew its leases on a server and refresh its waiters now, except leases with ``renew=False``.
 
-    Leases with ``renew=False`` are not renewed. Return after the replies, or after `LIMIT` seconds if some are missing.
+    Return after the replies, or after `LIMIT` seconds if some are missing.
     """
 
     def all_due(keeper: Keeper, node: Node) -> None:
@@ -133,7 +128,7 @@ def hurry(endpoint: Endpoint) -> None:
 def in_line(endpoint: Endpoint, key: bytes) -> int:
     """Return the number of waiters in the local queue of this process that the server's queue does not contain.
 
-    Some waiters are in the server's queue already but have not received the reply that says so. They are subtracted.
+    A waiter whose reply from the server is still on its way does not count as waiting yet, so it is subtracted.
     """
     keeper = current().running_keeper
     if keeper is None:
@@ -150,11 +145,7 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
 
 
 def fence(endpoint: Endpoint, token: str) -> int:
-    """Return the fence that was used last with a lease of this process, by the first holder or by a worker that it was handed
-    on to.
-
-    Return 0 if this process has no such lease.
-    """
+    """Return the fence that was used last with a lease of this process, after any hand-on; 0 if there is no such lease."""
     keeper = current().running_keeper
     if keeper is None:
         return 0

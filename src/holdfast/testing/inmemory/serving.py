@@ -47,8 +47,7 @@ class Connection:
 
     @property
     def next_at(self) -> float:
-        """Real monotonic time, in seconds, at which the next reply may be sent; infinity if there is none, or if the socket
-        is full."""
+        """Real monotonic time in seconds of the next reply; infinity if there is none, or if the socket is full."""
         return self._out[0][0] if self._out and not self._full else float("inf")
 
     def send(self, reply: Any) -> None:
@@ -109,8 +108,7 @@ class Connection:
 
 
 class Serving:
-    """The thread of a server in memory, and its sockets. Other threads may use only `run`, `close`, `delay` and
-    `lost_answers`."""
+    """The thread of a server in memory, and its sockets. Other threads use only `run`, `close`, `delay` and `lost_answers`."""
 
     delay: float
 
@@ -122,7 +120,7 @@ class Serving:
         self.lost_answers = 0
         """Number of scripts whose replies are still to be lost. Instead of the reply, the connection is cut."""
         self._start = time.time() - clock()
-        """Seconds to add to the monotonic clock of this process to get the server's time. So both clocks advance together."""
+        """Seconds to add to this process's monotonic clock to get the server's time, so that both clocks advance together."""
         self._owner = os.getpid()
         self._listener: socket.socket | None = None
         self._connections: dict[socket.socket, Connection] = {}
@@ -192,7 +190,6 @@ class Serving:
             self.drop(connection)
 
     def drop(self, connection: Connection) -> None:
-        """Close a client connection."""
         if self._connections.pop(connection.sock, None) is not None:
             connection.session.close()
             self._selector.unregister(connection.sock)
@@ -203,8 +200,7 @@ class Serving:
             self._selector.modify(connection.sock, events, connection)
 
     def execute(self, args: list[bytes]) -> Any:
-        """Execute a command at the server's present time, deliver the messages that the command publishes, and return its
-        reply."""
+        """Execute a command at the server's present time, deliver the messages that it publishes, and return its reply."""
         with self._data() as data:
             reply = data.execute(*args)
             published, data.published[:] = list(data.published), []
@@ -214,13 +210,12 @@ class Serving:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key. It is different after each change of the key."""
         with self._data() as data:
             return data.version(key)
 
     @contextmanager
     def _data(self) -> Iterator[Keyspace]:
-        """Set the clock of the server's data to the server's time, and yield the data for one use at a time."""
+        """Yield the data, for one use at a time, after setting its clock to the server's time."""
         with _one_at_a_time:
             self._keyspace.now = int((self._start + clock()) * 1e6)
             yield self._keyspace
@@ -231,7 +226,6 @@ class Serving:
                 connection.send(message)
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Subscribe the connection of a session to a channel if ``by`` is 1, or unsubscribe it if ``by`` is -1."""
         sessions = self._listeners.setdefault(channel, [])
         sessions.append(session) if by > 0 else sessions.remove(session)
         with self._data() as data:

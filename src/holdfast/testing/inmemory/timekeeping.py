@@ -1,5 +1,4 @@
-"""`holdfast.testing.clock`: a clock with which a test moves the time of holdfast in this process and of its servers in
-memory."""
+"""`holdfast.testing.clock`, with which a test moves the time of holdfast in this process and of its servers in memory."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class Clock:
 
     @staticmethod
     def _step(seconds: float, patience: float = inside.LIMIT) -> bool:
-        """Move the clock by one step. Return True if the keeper (background thread) becomes idle within ``patience`` real
-        seconds."""
+        """Move the clock by one step. Return True if the keeper is idle within ``patience`` real seconds, before and after."""
 
         def move() -> None:
             local.ahead += seconds

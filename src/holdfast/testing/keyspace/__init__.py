@@ -63,14 +63,13 @@ class Keyspace:
         self._engine.set_run_id(self._data, value)
 
     def execute(self, *args: Value) -> Any:
-        """Execute a command and return its reply: an int, bytes, None, a list, a Status, or a ReplyError. A ReplyError is not
+        """Execute a command and return its reply: an int, bytes, None, a list, a Status, or a ReplyError, which is not
         raised."""
         engine = self._engine
         return engine.reply(engine.execute(self._data, self.now, self.full, *_texts(args)))
 
     def run(self, script: Script[Any], keys: Sequence[bytes], args: Sequence[Value]) -> Any:
-        """Run a script and return its raw reply, as `execute` does for EVALSHA. This is faster, and the script need not be
-        loaded before."""
+        """Run a script and return its raw reply. Unlike EVALSHA through `execute`, this loads the script, and is faster."""
         engine = self._engine
         lua = engine.scripts.get(script.sha) or engine.compiled(script)
         texts = [arg if isinstance(arg, bytes) else arg.encode() if isinstance(arg, str) else b"%d" % arg for arg in args]
@@ -88,8 +87,7 @@ class Keyspace:
         return (b"", None) if found is None else (found[0], None if found[1] is False else int(found[1]))
 
     def subscribe(self, channel: bytes, by: int) -> None:
-        """Add a subscriber to a channel if ``by`` is 1, or remove one if ``by`` is -1. PUBLISH and PUBSUB NUMSUB count the
-        subscribers."""
+        """Add a subscriber to a channel if ``by`` is 1, or remove one if it is -1, for PUBLISH and PUBSUB NUMSUB to count."""
         self._engine.subscribe(self._data, channel, by)
 
     def forbid(self, command: str) -> None:
@@ -102,8 +100,7 @@ class Keyspace:
         return int(self._engine.forbidden(self._data))
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key, which changes with each change of its value or expiry. WATCH compares such
-        numbers."""
+        """Return a number that changes with each change of a key's value or expiry. WATCH compares such numbers."""
         version: int = self._engine.version(self._data, self.now, key)
         return version
 

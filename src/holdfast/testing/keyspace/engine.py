@@ -1,8 +1,7 @@
-"""The Lua runtime that stores the data of all simulated servers of a process, and the conversion between Python and Lua
-values.
+"""The Lua runtime that stores the data of all servers in memory of a process, and conversions between Python and Lua.
 
-A real server runs its scripts in Lua 5.1. This module uses LuaJIT 2.1, which accepts the same language and is twice as
-fast. If the installed lupa lacks LuaJIT, the module uses Lua 5.1. The conformance tests compare both with real servers.
+A real server runs its scripts in Lua 5.1. This module uses LuaJIT 2.1, which accepts the same language and is twice as fast.
+If the installed lupa lacks LuaJIT, the module uses Lua 5.1. The conformance tests compare both with real servers.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class Status(bytes):
 
 
 def kinds() -> list[str]:
-    """Return the names of the usable Lua runtimes of the installed lupa, the faster one first. Raises ImportError if there is
-    none."""
+    """Return the names of the usable Lua runtimes of the installed lupa, the faster one first. Raises ImportError."""
     found = [kind for kind in ("luajit21", "lua51") if importlib.util.find_spec(f"lupa.{kind}")]
     if not found:
         raise ImportError("the installed lupa has neither LuaJIT 2.1 nor Lua 5.1, one of which the scripts need")
