@@ -1,9 +1,9 @@
-"""`connect`: an object that has a client, and options that are the same for all locks of a program."""
+"""`connect` returns a connection, which has a client and the default options for all locks of a program."""
 
 # mypy: disable-error-code="arg-type"
 # mypy sees that a constructor's ``client`` might be passed by name, too. `Method` always passes it by position.
 # ruff: noqa: TC004
-# At run time, each name of a class below is a str with that name, so that the class is imported only at its first use.
+# At run time, the names of classes below (such as ``Lock``) are strings, so that each class is imported at its first use.
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _HOMES = {
     "Transaction": "holdfast._api.transaction",
     "transactional": "holdfast._api.transactional",
 }
-"""The module of each class and function. It is imported when the method for that class or function is looked up."""
+"""Maps classes and functions to their modules. A module is imported when a connection's method for it is first looked up."""
 
 
 _imported = later({"__name__": __name__}, _HOMES)
@@ -102,7 +102,7 @@ _imported = later({"__name__": __name__}, _HOMES)
 class Method(Generic[P, T]):
     """A method of a connection, which calls a class or function with the connection's client, and passes on all options.
 
-    It has the signature of that class or function, without the client. ``name``: its name in `_HOMES`. ``defaults``: names of
+    Its signature is that of the class or function, without the client. ``name``: a name in `_HOMES`. ``defaults``: names of
     the options for which the connection has the default.
     """
 
@@ -147,8 +147,7 @@ class Method(Generic[P, T]):
 
 
 def makes(cls: Callable[Concatenate[Any, P], T], *defaults: str) -> Callable[[Callable[[Any], object]], Method[P, T]]:
-    """Replace the decorated method by one that makes objects of ``cls`` with the connection's client. Only its docstring is
-    kept.
+    """Replace the decorated method by a `Method` that creates objects of ``cls``. Only the method's docstring is kept.
 
     ``defaults``: names of the options for which the connection has the default. At run time, ``cls`` is a name in `_HOMES`.
     """
@@ -214,7 +213,6 @@ class BaseConnection(ForeignMethods):
 
 
 def _from_environment() -> str | list[str]:
-    """Return the URL from the environment, or a list if there are several. Raises ConfigError if there is none."""
     from holdfast._local import environment  # imported here, because most programs pass a client
 
     found = environment.urls()

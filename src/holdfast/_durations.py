@@ -24,7 +24,7 @@ _DURATION = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)"  # compiled at its fir
 
 
 def parsed(text: str) -> float | None:
-    """Return the seconds of a duration with a unit, zero or more, such as ``"1.5s"``; None if ``text`` is anything else."""
+    """Return the seconds of a text such as ``"1.5s"``, or None if ``text`` is no duration with a unit."""
     match = re.fullmatch(_DURATION, text)
     return float(match[1]) * _UNITS[match[2]] if match else None
 

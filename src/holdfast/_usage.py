@@ -35,8 +35,8 @@ def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
     """Add the right call, ``usage``, to a TypeError that Python raised because the arguments did not fit.
 
-    Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. An error of
-    the function's own code is recognized by its traceback, which leads on into the function.
+    Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. If the function itself
+    raised the TypeError, the traceback has a second frame.
     """
     trace = error.__traceback__
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
@@ -44,11 +44,7 @@ def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
 
 
 def usage_of(function: Callable[..., object], name: str, without: int = 0) -> str:
-    """Return a call of a function or class such as ``Lock(client, name, ttl=...)``.
-
-    The call has the positional parameters without a default, except the first ``without``, and one option. This is an option
-    that must be passed; otherwise ``ttl``; otherwise the first option.
-    """
+    """Return an example of a call, such as ``Lock(client, name, ttl=...)``. Leave out the first ``without`` parameters."""
     import inspect  # imported here, because only errors need it
 
     parameters = inspect.signature(function).parameters.values()

@@ -71,9 +71,9 @@ def hold(lock: BaseSyncLock[Any], using: str | None = None) -> Lease:
 
 
 def release_after(lease: Lease, using: str | None = None) -> None:
-    """Release a lease after the transaction has ended. The lease must come from ``acquire``, not from a ``with`` block.
+    """Release a lease after the transaction has ended.
 
-    The end of a ``with`` block would release the lease before the transaction ends.
+    The lease must come from ``acquire``. A ``with`` block would release it before the transaction ends.
     """
     connection = _in_transaction(using)
     ending = _Ending()

@@ -29,8 +29,7 @@ from typing import Any
 
 
 class HoldfastError(Exception):
-    """Base class of all errors of this package. Facts that are passed by keyword become attributes: ``name``, ``key``,
-    ``waited`` (seconds), …"""
+    """Base class of all errors of this package. Facts passed by keyword become attributes, such as ``name`` or ``key``."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
@@ -116,8 +115,7 @@ class NotHeld(HoldfastError, RuntimeError):
 
 
 class HolderChanged(HoldfastError):
-    """A lock was not broken, because another client than the named holder has the lock now. That client keeps
-    the lock."""
+    """A lock was not broken, because another client than the named holder has the lock now, and keeps it."""
 
     name: str
     key: str
@@ -156,7 +154,7 @@ class QuorumError(HoldfastError):
     nodes: dict[str, str]
     """The answer of each server, by the server's address."""
     _silent: bool = False
-    """True if the missing votes might be those of servers that did not reply in time."""
+    """True if some servers did not reply in time, so that the missing votes might be theirs."""
 
 
 class TransactionConflict(HoldfastError):
@@ -199,8 +197,7 @@ class ServerError(HoldfastError):
 
 
 class ConfigError(HoldfastError, ValueError):
-    """An invalid argument, URL or client, refused before anything was sent. ``parameter`` is the name of the
-    parameter."""
+    """An invalid argument, URL or client, refused before anything was sent. ``parameter`` is the parameter's name."""
 
     parameter: str
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["hold", "release_after"]
 
 KEY = "holdfast"
-"""Key of holdfast's entry in the ``info`` dict of a session, and in the one of a pooled connection."""
+"""Key of holdfast's entry in the ``info`` dictionary of a session and of a pooled connection."""
 
 
 @overload
@@ -73,10 +73,9 @@ def release_after(target: Target, lease: Lease) -> None: ...
 @overload
 def release_after(target: AsyncTarget, lease: AioLease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:
-    """Release a lease after the transaction of ``target``, a session or a connection, has ended. The lease must come from
-    ``acquire``, not from a ``with`` block.
+    """Release a lease after the transaction of ``target``, a session or a connection, has ended.
 
-    The end of a ``with`` block would release the lease before the transaction ends.
+    The lease must come from ``acquire``. A ``with`` block would release it before the transaction ends.
     """
     _holding(target, lease).add(lease)
 
