@@ -1,2 +1,1 @@
-"""The running parts of holdfast: drivers, which carry out the requests of operations, and the keeper (background
-thread)."""
+"""The running parts of holdfast: the drivers, which carry out the requests of operations, and the keeper."""

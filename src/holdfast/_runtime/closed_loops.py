@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 EVERY = 0.5
-"""Seconds between two checks whether an event loop was closed. Python does not report the closing, so the checks are repeated
-while operations are running in an event loop."""
+"""Seconds between two checks whether an event loop was closed, which Python does not report."""
 
 UNDER_WAY = 2.0
 """Seconds after which the last requests of an ended operation, such as a release, have certainly been sent."""
@@ -23,9 +22,8 @@ class LoopDriver(Protocol):
 
     loop: asyncio.AbstractEventLoop
     stream: Any
-    """The driver's connection to the server."""
     running: set[Coroutine[Any, Any, Any]]
-    """The operations (coroutines) that have begun and have not ended yet, and the attempts and leases that wait without one."""
+    """The operations that run, and the attempts and leases that wait for a reply without an operation."""
     unwatched: bool
     """True while nobody checks whether this driver's event loop was closed."""
 
@@ -44,7 +42,7 @@ class Loops:
         self._ended_at = float("-inf")
 
     def watch(self, driver: LoopDriver) -> None:
-        """Check the event loop of this driver from now on, because it has running operations. Any thread may call this."""
+        """Check the event loop of this driver from now on. Any thread may call this."""
         with self._keeper.mutex:
             self._drivers.add(driver)
             if not self._looks:
@@ -57,21 +55,19 @@ class Loops:
         return bool(self._drivers)
 
     def end(self) -> None:
-        """End the operations of closed event loops, so that the locks which they hold are released."""
+        """End the operations of closed event loops."""
         with self._keeper.mutex:
             drivers = [driver for driver in self._drivers if driver.loop.is_closed()]
         for driver in drivers:
             for operation in [*driver.running]:
-                self._keeper.safely(driver.end, operation)  # an error must not keep the other operations from being ended
+                self._keeper.safely(driver.end, operation)
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:
-        """Return True if operations were ended in the last UNDER_WAY seconds, so that their last requests may still be on their
-        way."""
+        """Return True if the last requests of ended operations may still be on their way."""
         return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:
-        """Stop checking the event loops."""
         with self._keeper.mutex:
             for driver in self._drivers:
                 driver.unwatched = True
@@ -81,7 +77,7 @@ class Loops:
         self.end()
         with self._keeper.mutex:
             for driver in [driver for driver in self._drivers if not driver.running]:
-                # The flag is set before the check, so an operation that begins meanwhile is either seen here, or sees the flag.
+                # The flag is set before the check. So an operation that begins meanwhile is seen here, or it sees the flag.
                 driver.unwatched = True
                 if not driver.running:
                     self._drivers.remove(driver)

@@ -1,8 +1,7 @@
-"""A set of connections to several servers. One thread uses it at a time, sends requests to all servers at once, and counts the
-replies.
+"""A set of connections to several servers. One thread at a time uses it, sends requests to all servers, and counts the replies.
 
-The set consists of pipelined connections that never block (`_net.pipelined_connection`). So a server that does not answer
-delays no request to another server. The calling thread reads and writes on the connections while it waits.
+The connections never block (`_net.pipelined_connection`), so a server that does not answer delays no request to another server.
+The calling thread reads and writes on the connections while it waits.
 """
 
 from __future__ import annotations
@@ -27,21 +26,22 @@ if TYPE_CHECKING:
     from holdfast._runtime.process import Process
 
 RECENT_S = 0.02
-"""If the connections were not used for this number of seconds, read the waiting data before the next request. This shows which
-connections the server has closed."""
+"""If the connections were not used for this number of seconds, read from them before the next request.
+
+This shows which connections the server has closed.
+"""
 
 TURN_S = 0.1
-"""Seconds that a thread waits for a set of connections that another thread is using; after that, it opens another set."""
+"""Seconds that a thread waits for a set of connections that another thread is using. After that, it opens another set."""
 
 OWED_S = 0.2
-"""Seconds after a poll until the keeper (background thread) reads the answers that came after the poll was decided."""
+"""Seconds after which the keeper reads the answers that came when their poll was already decided."""
 
 
 class Fanout:
     """A set of connections, one to each of several servers, used by one thread at a time.
 
-    ``send_until_answered``: function that has the keeper (background thread) send a request again and again until it is
-    answered.
+    ``send_until_answered``: function that has the keeper send a request until it is answered.
     """
 
     def __init__(
@@ -52,13 +52,12 @@ class Fanout:
         self._system = system
         self._clock = system.clock
         self.selector: selectors.BaseSelector = system.selector()
-        self.mutex = threading.RLock()  # unused here, but the connections need one
+        self.mutex = threading.RLock()  # the connections need one
         self._turn = threading.Lock()
-        """Lock held by the thread that uses the connections: a calling thread, a helper thread that has just opened a
-        connection, or the keeper (background thread).
+        """Lock held by the thread that uses the connections.
 
-        No thread waits for this lock without a time limit, because a signal handler or a finaliser may have interrupted the
-        very thread that holds it.
+        It is a calling thread, a helper thread that has just opened a connection, or the keeper. No thread waits for this lock
+        without a time limit, because a signal handler may have interrupted the thread that holds it.
         """
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = system.socketpair()
@@ -73,8 +72,8 @@ class Fanout:
         return line_to(self, endpoint, whole_first=True, system=self._system)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Run ``what`` now in the calling thread. If another thread is using these connections, that thread runs it soon. Any
-        thread may call this."""
+        """Run ``what`` now. If another thread is using these connections, that thread runs it soon. Any thread may call
+        this."""
         self._calls.append(what)
         if self._tend():
             return
@@ -84,11 +83,11 @@ class Fanout:
             pass  # the pipe is full, so the thread will wake; or the pipe is closed
 
     def _tend(self) -> bool:
-        """Run the queued calls, and return True. Return False if another thread is using the connections; that thread runs the
-        calls when it is done.
+        """Run the queued calls, and return True. If another thread is using the connections, return False. That thread runs
+        them.
 
-        A call may come from a connection that opens only after the caller's result is decided. The requests that wait for the
-        connection, such as a vote or the withdrawal of a vote, are still sent.
+        A call may come from a connection that opens only after the poll is decided. The requests that wait for it, such as the
+        withdrawal of a vote, are still sent.
         """
         while self._calls:
             if not self.take():
@@ -107,15 +106,14 @@ class Fanout:
         """Do nothing, because this set has only one connection to each server."""
 
     def take(self, wait: float = 0.0) -> bool:
-        """Reserve these connections for the calling thread. Return False if another thread still uses them after ``wait``
-        seconds."""
+        """Reserve these connections for the calling thread. Return False if another thread uses them for ``wait`` seconds."""
         return self._turn.acquire(timeout=wait)
 
     def poll(self, poll: Poll) -> None:
-        """Send the requests of a poll, one to each server. Count the answers until the poll is decided or its time is over.
+        """Send the requests of a poll. Count the answers until the poll is decided or its time is over.
 
         The calling thread has reserved the connections by `take`. If an exception interrupts the poll, the caller must close
-        the connections.
+        them.
         """
         try:
             self._poll(poll)
@@ -162,10 +160,8 @@ class Fanout:
         return any(link.busy for link in self._links)
 
     def look(self) -> bool:
-        """Read the replies that have arrived, unless another thread is using the connections.
-
-        Return True if replies are missing.
-        """
+        """Read the replies that have arrived, unless another thread is using the connections. Return True if replies are
+        missing."""
         if self.take():
             try:
                 self._see()
@@ -218,7 +214,7 @@ class Fanout:
         self._tend()  # a connection may just have been opened; this closes it again
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all these connections, which a forked child closes."""
+        """Return the sockets of these connections. A forked child closes them."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]
 
 
@@ -248,21 +244,20 @@ class _Count:
 
 
 class FanoutPool:
-    """A pool of fanouts (each a set of connections to the same servers), one for each thread that sends at the same time."""
+    """A pool of fanouts to the same servers. Each thread that polls uses one of its own."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...], process: Process) -> None:
         self._endpoints = endpoints
         self._process = process
         self.clock_estimate = ServerClockEstimate()
         self._idle: list[Fanout] = []
-        """The fanouts that no thread uses; `clear` replaces the list."""
+        """The fanouts that no thread uses. `clear` replaces the list."""
         self._open: weakref.WeakSet[Fanout] = weakref.WeakSet()
-        """The fanouts that were opened, idle or in use."""
+        """The open fanouts, idle or in use."""
         self._looks: Keeper | None = None
-        """Keeper (background thread) that will read the late answers; None if all answers have come."""
+        """The keeper if it will read late answers; None if all answers have come."""
 
     def poll(self, poll: Poll) -> None:
-        """Send the requests of a poll, one to each server, over a set of connections that no other thread is using."""
         idle = self._idle
         fanout = self._taken(idle)
         try:
@@ -307,10 +302,10 @@ class FanoutPool:
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
-        """Read replies that arrive after the polls, in the keeper (background thread).
+        """Read replies that arrive after the polls, in the keeper.
 
-        If a request such as the withdrawal of a vote has failed, it must be sent again, and it may take long until a thread
-        uses these connections next.
+        It may take long until a thread uses these connections next. A failed request, such as the withdrawal of a vote, must be
+        sent again before.
         """
         with keeper.mutex:
             self._looks = None
@@ -320,16 +315,15 @@ class FanoutPool:
             self._look_later()
 
     def clear(self) -> None:
-        """Close all sets of connections: the idle ones now, and each one in use after its use."""
+        """Close all fanouts: the idle ones now, and each one in use after its use."""
         idle, self._idle = self._idle, []
         while idle:
             idle.pop().close()
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all fanouts, including those that a thread is using."""
+        """Return the sockets of all fanouts, idle or in use."""
         return [sock for fanout in [*self._open] for sock in fanout.sockets()]
 
 
 def fanouts_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
-    """Return the pool of sets of connections from this process to these servers."""
     return process.own(endpoints, lambda: FanoutPool(endpoints, process))

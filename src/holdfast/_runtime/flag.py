@@ -9,8 +9,8 @@ import threading
 class Flag(threading.Event):
     """A `threading.Event` without a mutex, so that signal handlers may use it.
 
-    A signal handler interrupts the main thread at any point. If it interrupted code that holds the mutex of a plain event,
-    setting that event in the handler would block forever.
+    A signal handler may interrupt code that holds the mutex of a plain event. Setting that event in the handler would then
+    block forever.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,7 @@
-"""The registry of one process: its id, its keeper (background thread) and its connections. A forked child gets a new
-registry."""
+"""The registry of one process: its id, its keeper (background thread) and its connections.
+
+A forked child gets a new registry.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,12 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """The interface of a group of connections that the registry of a process owns."""
+    """A group of connections that the registry of a process owns."""
 
-    def clear(self) -> None:
-        """Close the idle connections."""
+    def clear(self) -> None: ...
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all connections, which a forked child closes."""
+        """Return the sockets of all connections. A forked child closes them."""
 
 
 C = TypeVar("C", bound=Connections)
@@ -70,23 +71,22 @@ class Process:
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
         self._keepers: list[Keeper] = []
-        """The keeper (background thread), as the first element of this list; empty if it was not started. If a signal handler
-        and the code that it interrupts both start a keeper, the first in the list is used."""
+        """The keeper, as the first element; empty if it was not started.
+
+        If a signal handler and the code that it interrupts both start a keeper, the first in the list is used.
+        """
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, LoopDriver]] = {}
         """Drivers of the asyncio API, with their connections, by event loop and endpoint."""
 
     def token(self) -> str:
-        """Return a new token (random id of a lease). It has a public part that identifies this process, and a secret part."""
+        """Return a new token. It has a public part that identifies this process, and a secret part."""
         try:
             return self.tokens.pop()
         except IndexError:
             return self._many_tokens()
 
     def _many_tokens(self) -> str:
-        """Create many tokens with one system call, because that call is the most expensive step.
-
-        Return the first, and store the others.
-        """
+        """Create many tokens with one system call, which is the most expensive step. Return the first, and store the others."""
         random = self.system.urandom(16 * 64).hex()
         tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
         self.tokens.extend(tokens[1:])
@@ -100,12 +100,14 @@ class Process:
                 self._keeper.facts_changed()
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts about this process that other clients may see: host, pid, label and start time."""
+        """Return the facts about this process that other clients may see."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the record of this process as text, which other processes read from the server: its facts, the waits of
-        threads and tasks that hold other locks (``waits``), and the labels of its locks by key (``labels``)."""
+        """Return the record of this process, which other processes read from the server.
+
+        ``waits``: waits of threads and tasks that hold other locks. ``labels``: labels of locks, by key.
+        """
         # Imported here, because most commands are over before the first record is written.
         from holdfast._core import control_records
 
@@ -125,13 +127,13 @@ class Process:
             return pool
 
     def own(self, key: Hashable, make: Callable[[], C]) -> C:
-        """Return the connections stored under ``key``; ``make`` creates them at the first call for this key."""
+        """Return the connections stored under ``key``. ``make`` creates them at the first call for this key."""
         with self._mutex:
             owned = self._owned.get(key)
             return self._owned.setdefault(key, make()) if owned is None else owned  # type: ignore[no-any-return]
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return holdfast's own redis-py client for ``key``; ``make`` creates it at the first call for this key."""
+        """Return holdfast's own redis-py client for ``key``. ``make`` creates it at the first call for this key."""
         with self._mutex:
             client = self._clients.get(key)
             return self._clients.setdefault(key, make()) if client is None else client
@@ -142,7 +144,7 @@ class Process:
 
     @property
     def keeper(self) -> Keeper:
-        """Return the keeper (background thread); start it if it is not running."""
+        """Return the keeper. Start it if it is not running."""
         keeper = self._keeper
         if keeper is None or keeper.ended:
             with self._mutex:
@@ -160,28 +162,24 @@ class Process:
 
     @property
     def running_keeper(self) -> Keeper | None:
-        """Return the keeper (background thread) if it was started, otherwise None."""
+        """Return the keeper if it was started, otherwise None."""
         return self._keeper
 
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
         """Subscribe a listener to notifications of these servers.
 
-        Return True if as many of these servers as the listener needs can already notify the process. Otherwise return False.
-        The listener is then woken each time that one more server can notify the process.
+        Return True if as many of these servers as the listener needs can already notify the process. Otherwise, the listener is
+        woken each time that one more server can do so.
         """
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
     def send_until_answered(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
-        """Have the keeper (background thread) send the request in ``give`` until it is answered.
-
-        Do nothing if the keeper was closed meanwhile.
-        """
+        """Have the keeper send the request in ``give`` until it is answered. Do nothing if the keeper was closed."""
         keeper = self._keeper
         if keeper is not None:
             keeper.send_until_answered(endpoints[give.server], give.call, give.until)
 
     def unsubscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> None:
-        """Stop notifying this listener of messages from these servers."""
         if self._keeper is not None and listener.listener_id:
             for endpoint in endpoints:
                 self._keeper.unsubscribe(endpoint, listener)
@@ -197,8 +195,7 @@ class Process:
             pool.clear()
 
     def close(self) -> None:
-        """Release the held locks, end the keeper (background thread) and close the connections. Takes about one second at
-        most."""
+        """Release the held locks, end the keeper and close the connections. See `holdfast.close`."""
         keeper = self._keeper
         if keeper is not None:
             keeper.end_loops(0.5)
@@ -238,8 +235,7 @@ class Process:
 
 
 def _warn_where_threads_stall() -> None:
-    """Warn if uWSGI or gevent keeps the keeper (background thread) from running, because leases are then not renewed in
-    time."""
+    """Warn if uWSGI or gevent keeps the keeper from running. Leases are then not renewed in time."""
     uwsgi = sys.modules.get("uwsgi")
     options = getattr(uwsgi, "opt", {})
     if uwsgi is not None and not (options.get("enable-threads") or options.get(b"enable-threads")):
@@ -258,7 +254,7 @@ _current = Process()
 
 
 def current() -> Process:
-    """Return the registry of the calling process; a forked child gets a new one."""
+    """Return the registry of the calling process. A forked child gets a new one."""
     return _current
 
 
@@ -274,10 +270,10 @@ def _after_fork() -> None:
 
 
 def close() -> None:
-    """Release all locks that this process holds, and close its connections. Called automatically when the process exits; takes
-    about one second at most.
+    """Release all locks that this process holds, and close its connections. Called automatically when the process exits.
 
-    Connections of the asyncio API are closed when their event loop ends, or by `holdfast.aio.close`.
+    This waits for the servers for at most 1.5 seconds. Connections of the asyncio API are closed when their event loop ends, or
+    by `holdfast.aio.close`.
     """
     _current.close()
 
@@ -299,7 +295,7 @@ def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None
     said = control_records.read(record)
     if said is None:
         return f"process {process[:PROCESS]}"
-    label = said.label_of(key)  # the label of the lock with this key
+    label = said.label_of(key)
     text = f"{said.host}:{said.pid}" + (f" ({label})" if label else "")
     # Any client that can write the record chooses these characters, and a terminal may execute some of them.
     return "".join(c if c.isprintable() else "?" for c in text[:300])

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = 1.0
-"""Maximum seconds that a cancelled task waits for the clean-up of its operation. After that, the clean-up continues without the
-task."""
+"""Maximum seconds that a cancelled task waits for the clean-up of its operation. After that, the clean-up goes on without
+it."""
 
 _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers may be garbage-collected before it is done
 
@@ -66,7 +66,7 @@ _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers ma
 class AioSlot:
     """The mailbox in which a waiting task receives outcomes, such as the hand-over of a lock.
 
-    Another task, a thread or the keeper (background thread) puts an outcome in, and wakes the task.
+    Another task, a thread or the keeper puts an outcome in, and wakes the task.
     """
 
     __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
@@ -82,7 +82,7 @@ class AioSlot:
     def put(self, outcome: Outcome | None, /) -> bool:
         """Add an outcome, wake the waiting task, and return True.
 
-        Return False if its event loop is closed, so that no task waits; the lease of a lock that was handed over then soon
+        Return False if the event loop is closed, so that no task waits. The lease of a lock that was handed over then soon
         expires.
         """
         if outcome is not None:
@@ -100,7 +100,7 @@ class AioSlot:
         return True
 
     def gone(self) -> bool:
-        """Return True if the loop is closed."""
+        """Return True if the loop is closed, so that no task waits any more."""
         return self._loop.is_closed()
 
     def _wake(self) -> None:
@@ -129,8 +129,7 @@ class AioSlot:
 
 
 class Runner:
-    """The base class of drivers for one event loop. A driver runs an operation and carries out its requests; a subclass
-    implements each kind of request."""
+    """The base class of drivers for one event loop. A driver runs an operation and carries out its requests."""
 
     process: Process
     endpoint: Any
@@ -140,15 +139,14 @@ class Runner:
     stream: Any
     """The driver's connection to the server, which is closed with the loop."""
     running: set[Any]
-    """The operations that have begun and have not ended yet, and the attempts and leases that wait for a reply without an
-    operation."""
+    """The operations that run, and the attempts and leases that wait for a reply without an operation."""
     unwatched = False
     """True while no check for a closed event loop is scheduled for this driver."""
     is_direct: bool = False
     """True if the driver is for one server outside a Cluster, so that `begin` and `release` may succeed."""
 
     def at_once(self, request: Any) -> Any:
-        """Carry out an `Instant` (a request that needs no waiting), and return its reply."""
+        """Carry out a request that needs no waiting, and return its reply."""
         raise NotImplementedError
 
     def awaited(self, request: Any) -> Awaitable[Any]:
@@ -156,29 +154,27 @@ class Runner:
         raise NotImplementedError
 
     def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:  # noqa: ARG002 - see `Driver`
-        """Ask the server for a lock that nobody else wants, or wait in the queue of this process.
+        """Ask the server for a lock that nobody else wants, or wait in the local queue.
 
         Return a future to await before `finish`; None: only an operation can acquire the lock. ``wait``: as in
-        `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.acquire.abandon`, or
-        calls `leave` with the attempt if it can await nothing.
+        `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.acquire.abandon`, or calls
+        `leave` with the attempt if it can await nothing.
         """
         return None
 
     def finish(self, attempt: Attempt, asked: asyncio.Future[Any]) -> Grant | None:
-        """Return the grant of the lock, once the future of `begin` is done; None for any other outcome, from which the
-        operation goes on."""
+        """Return the grant of the lock, once the future of `begin` is done. Return None if the operation has to go on."""
         raise NotImplementedError
 
     async def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - see `Driver`
         """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
 
         Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
-        ``lease``: the user's lease, which is abandoned if the task is cancelled, or its event loop closed, meanwhile.
+        ``lease``: the user's lease. It is abandoned if meanwhile the task is cancelled or its event loop closed.
         """
         return False
 
     def slot(self) -> AioSlot:
-        """Return a new object in which a task waits for the outcome of its attempt."""
         return AioSlot(self.loop, self.process.clock)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -217,9 +213,10 @@ class Runner:
         self.process.keeper.loops.watch(self)
 
     def leave(self, operation: Any) -> None:
-        """Have the keeper (background thread) end an operation, or abandon an attempt or a lease, that cannot await any more.
+        """Have the keeper end an operation, or abandon an attempt or a lease, that cannot await any more.
 
-        The calling thread does so only if no keeper runs, because a finaliser may call this in the middle of other code.
+        If no keeper runs, the calling thread does it. Otherwise that would be wrong, because a finaliser may call this in the
+        middle of other code.
         """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
@@ -230,9 +227,8 @@ class Runner:
     def end(self, operation: Any, *, begun: bool = True) -> None:
         """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting.
 
-        The keeper (background thread) sends the requests of the clean-up. ``begun``: False if the operation has not begun to
-        run. Such an operation is itself a clean-up, so it then runs from its start. If an attempt or a lease waits for a reply
-        without an operation, it is abandoned.
+        If ``begun`` is False, the operation is itself a clean-up, and runs from its start. An attempt or a lease is abandoned.
+        The keeper sends the requests.
         """
         try:
             if isinstance(operation, Attempt):
@@ -247,8 +243,7 @@ class Runner:
             self.running.discard(operation)
 
     def _at_last(self, request: object) -> Any:
-        """Carry out one request of an operation's clean-up without awaiting, and return its result. Return UNDONE if the
-        request needs an await."""
+        """Carry out one request of a clean-up without awaiting, and return its result; UNDONE if the request needs an await."""
         if isinstance(request, Instant):
             return self.at_once(request)
         if isinstance(request, RunOn):
@@ -296,7 +291,7 @@ class Runner:
         try:
             await asyncio.wait([task], timeout=CLEAN_UP)
         except asyncio.CancelledError:
-            pass  # cancelled again: stop waiting; the caller raises the first cancellation
+            pass  # cancelled again: stop waiting, and let the caller raise the first cancellation
 
     def _wait_locally(self, request: WaitLocally[Attempt]) -> Awaitable[None]:
         slot = request.attempt.slot
@@ -353,7 +348,7 @@ class Driver(Runner):
             self._be_watched()
 
     def _park(self, attempt: Attempt, now: float, wait: float | None) -> asyncio.Future[None] | None:
-        """Return a future to await in the queue of this process; None if the attempt cannot wait there."""
+        """Return a future to await in the local queue; None if the attempt cannot wait there."""
         assert isinstance(attempt.slot, AioSlot)
         if not park(attempt, now, wait, id(asyncio.current_task())):
             return None
@@ -376,8 +371,7 @@ class Driver(Runner):
         return grant
 
     def _note_first(self, attempt: Attempt, call: Run[Any], reply: object, sent: float) -> None:
-        """Convert a reply to an answer or error, and store it as the attempt's first outcome, unless the script has to be
-        sent."""
+        """Store a reply as the attempt's first outcome, unless the server does not have the script."""
         if is_noscript(reply):
             attempt.may_be_on_server = attempt.maybe_in_flight = False
             return
@@ -416,7 +410,7 @@ class Driver(Runner):
     async def _interrupted(self, lease: Any, error: BaseException) -> None:
         """Abandon a lease whose release was interrupted by this error."""
         if isinstance(error, GeneratorExit):
-            self.leave(lease)  # the task is dropped, and can await nothing
+            self.leave(lease)  # the task was dropped, so it can await nothing
         else:
             await self.clean_up(lease.finish_release())
 
@@ -469,7 +463,6 @@ class Driver(Runner):
                 assert_never(request)
 
     def token(self) -> str:
-        """Return a new token."""
         return self.process.token()
 
     async def call(self, call: Call) -> Answer[Any]:
@@ -534,8 +527,10 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def kept(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], R]) -> R:
-    """Return the running loop's driver for this server; ``kind`` creates it at its first use. All tasks of the loop share the
-    driver's connection."""
+    """Return the running loop's driver for this server, which ``kind`` creates at its first use.
+
+    All tasks of the loop share the driver's connection.
+    """
     loop = running_loop()
     drivers = process.drivers.get(loop)
     if drivers is None:

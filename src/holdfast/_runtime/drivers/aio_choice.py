@@ -1,5 +1,4 @@
-"""The choice of the asyncio driver that carries out requests to an endpoint: the driver of a single server, or that of a
-Cluster shard."""
+"""The choice of the asyncio driver for an endpoint, which is a single server or a Cluster shard."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The driver for transactions in asyncio tasks. It carries out each request by calling a method of a redis-py client, the
-user's or one that holdfast has opened."""
+"""The driver for transactions in asyncio tasks. It carries out each request by calling a method of a redis-py client."""
 
 from __future__ import annotations
 
@@ -37,8 +36,6 @@ class _Clients:
 
 
 class Driver(Runner):
-    """The asyncio driver of transactions, which calls the methods of a redis-py client."""
-
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
         self.endpoint = endpoint
@@ -68,8 +65,8 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """Do nothing, because a transaction needs no clean-up. If its event loop is closed, its connection ends, and the server
-        drops the transaction."""
+        """Do nothing, because a transaction needs no clean-up. When its loop is closed, its connection ends, and so the
+        transaction."""
 
     async def _ask(self, request: CallClient) -> Any:
         """Await a call of the client, and return its result.
@@ -91,7 +88,7 @@ class Driver(Runner):
         return answer
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return holdfast's own client for ``key``; ``make`` creates it at the first call for this key."""
+        """Return holdfast's own client for ``key``. ``make`` creates it at the first call for this key."""
         if key not in self.clients.open:
             self.clients.open[key] = make()
         return self.clients.open[key]
@@ -102,5 +99,4 @@ _HERE = Endpoint(host="transactions", port=0)
 
 
 def driver() -> Driver:
-    """Return the running loop's driver for transactions."""
     return kept(current(), _HERE, Driver)

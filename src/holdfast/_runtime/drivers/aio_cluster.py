@@ -1,5 +1,4 @@
-"""The asyncio driver that carries out requests in a Cluster: it sends each request to the owner of its key's slot. The driver
-for threads is `sync_cluster`."""
+"""The asyncio driver for a Cluster: it sends each request to the owner of its key's slot. `sync_cluster` is for threads."""
 
 from __future__ import annotations
 
@@ -26,17 +25,14 @@ class ShardDriver(Driver):
         self._cluster = shard.cluster
 
     async def ask(self, command: Command) -> Any:
-        """Send a plain command to the server that owns the slot of its key, following redirections, and return the reply."""
         return (await self.call(command)).value
 
     def token(self) -> str:
         return token_in(self.process, self.endpoint)
 
     async def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server that owns its slot, and return the reply with the times of the request.
-
-        Raises WireError.
-        """
+        """Send a call to the server that owns its slot, and return the reply with the times of the request. Raises
+        WireError."""
         redirects, deadline = self._cluster.redirects(call), self._clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
@@ -58,7 +54,7 @@ class ShardDriver(Driver):
 
 
 async def _find_out(cluster: Cluster, timeout: float) -> bool:
-    """Ask the servers of the Cluster which of them owns which slot. Return False if none answers, or if they refuse."""
+    """Ask the servers of the Cluster for the owners of the slots. Return False if none answers, or if they refuse."""
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
     except WireError:
@@ -67,10 +63,7 @@ async def _find_out(cluster: Cluster, timeout: float) -> bool:
 
 
 async def _ask(hop: Hop, system: System) -> Answer[Any]:
-    """Send ASKING and then a call, on a new connection, so that no other request comes between the two.
-
-    A new connection is cheap enough, because ASKING is needed only while a slot is being moved.
-    """
+    """Send ASKING and then a call, on a new connection, so that no other request comes between the two."""
     stream = AioConnection(hop.endpoint, system)
     try:
         await stream.exchange(pack(ASKING), hop.call.timeout)

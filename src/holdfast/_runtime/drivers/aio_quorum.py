@@ -1,5 +1,4 @@
-"""The asyncio driver of operations on several servers, in the calling task. The driver for threads is
-`_runtime.drivers.sync_quorum`."""
+"""The asyncio driver of operations on several servers. The driver for threads is `_runtime.drivers.sync_quorum`."""
 
 from __future__ import annotations
 
@@ -36,14 +35,16 @@ if TYPE_CHECKING:
     from holdfast._core.requests import QuorumAwaited, QuorumInstant
 
 TURNS = 3
-"""Iterations of the event loop that a poll waits after its time limit. Replies may have arrived that the loop has not read,
-because it was blocked."""
+"""Iterations of the event loop that a poll waits after its time limit.
+
+If the loop was blocked, replies may have arrived that it has not read.
+"""
 
 
 class _Unanswered:
-    """The servers that have not answered a request yet. The request, such as the undo of a vote, is sent again until they do.
+    """The servers that have not answered a request yet. If the event loop is closed, the keeper goes on with the request.
 
-    ``otherwise``: function that returns what the keeper (background thread) is to send to a server that does not answer.
+    ``otherwise``: function that returns what the keeper is to send to a server that does not answer.
     """
 
     __slots__ = ("otherwise", "servers")
@@ -51,7 +52,6 @@ class _Unanswered:
     def __init__(self, otherwise: Callable[[int], GiveBack], servers: set[int]) -> None:
         self.otherwise = otherwise
         self.servers = servers
-        """Indices of the servers."""
 
 
 class Driver(Runner):
@@ -124,7 +124,7 @@ class Driver(Runner):
         await self._wait_for(enough, poll)
 
     async def _wait_for(self, enough: asyncio.Future[None], poll: Poll) -> None:
-        """Wait until a poll is decided or its time is over. The decision sets the result of ``enough``; the end cancels it."""
+        """Wait until a poll is decided or its time is over. The decision sets the result of ``enough``. The end cancels it."""
         start = self.loop.time()
         timer: asyncio.TimerHandle
 
@@ -141,7 +141,7 @@ class Driver(Runner):
         try:
             await asyncio.wait([enough])
         finally:
-            if not self.loop.is_closed():  # a closed loop would raise its own error, in place of the one that ends this
+            if not self.loop.is_closed():  # a closed loop would raise an error of its own, which would hide the present one
                 enough.cancel()
                 timer.cancel()
 

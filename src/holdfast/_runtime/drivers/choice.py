@@ -1,5 +1,4 @@
-"""The choice of the driver that carries out a thread's requests to an endpoint: the driver of a single server, or that of a
-Cluster shard."""
+"""The choice of a thread's driver for an endpoint, which is a single server or a Cluster shard."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from holdfast._runtime.process import Process
 
 
 def driver_for(process: Process, endpoint: Endpoint) -> Driver:
-    """Return the driver that carries out requests to this endpoint on the calling thread."""
     if endpoint.cluster is None:
         return Driver(process, endpoint)
     from holdfast._runtime.drivers.sync_cluster import ShardDriver

@@ -1,7 +1,4 @@
-"""Functions by which drivers (for threads and for asyncio) pass waiters and leases to the keeper (background thread).
-
-None of the functions blocks.
-"""
+"""Functions by which drivers (for threads and for asyncio) pass waiters and leases to the keeper. None of them blocks."""
 
 from __future__ import annotations
 
@@ -24,22 +21,20 @@ def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> N
 
 
 def start(process: Process, endpoint: Endpoint, held: Held) -> None:
-    """Have the keeper (background thread) renew a lease until it is released, or until the object that owns the lease is
-    garbage-collected."""
+    """Have the keeper renew a lease until it is released, or until the object that owns it is garbage-collected."""
     held_lease, keeper = held.held_lease, process.keeper
     held_lease.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, held_lease))
     keeper.watch(endpoint, held_lease)
 
 
 def stop(process: Process, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Have the keeper stop renewing a lease."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.forget(endpoint, held_lease)
 
 
 def _dropped(keeper: Keeper, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Release a lease that was not released before the object that owns it was garbage-collected."""
+    """Release a lease that was not released before its owner was garbage-collected."""
     if held_lease.over:
         return
     held_lease.end()

@@ -1,5 +1,5 @@
-"""Wait until replicas have acknowledged a lock, by the command WAIT on connections that are used for nothing else. The drivers
-for threads and for asyncio use this module."""
+"""Wait until replicas have acknowledged a lock, by the command WAIT. The drivers for threads and for asyncio use this
+module."""
 
 from __future__ import annotations
 

@@ -55,8 +55,7 @@ T = TypeVar("T")
 
 
 def runs_event_loop() -> bool:
-    """Return True if the calling thread runs an event loop of asyncio."""
-    asyncio = sys.modules.get("asyncio")  # Not imported here: programs of threads need no asyncio.
+    asyncio = sys.modules.get("asyncio")  # not imported, because programs with threads need no asyncio
     try:
         return asyncio is not None and asyncio.get_running_loop() is not None
     except RuntimeError:
@@ -64,8 +63,7 @@ def runs_event_loop() -> bool:
 
 
 class Runner:
-    """The base class of drivers for threads. A driver runs an operation and carries out its requests; a subclass implements
-    each kind of request."""
+    """The base class of drivers for threads. A driver runs an operation and carries out its requests."""
 
     process: Process
     endpoint: Any
@@ -95,14 +93,13 @@ class Runner:
         return False
 
     def slot(self) -> Slot:
-        """Return a new object in which a thread waits for the outcome of its attempt."""
         return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Run an operation to its end, and return its result.
 
-        An exception that a signal handler raises, such as KeyboardInterrupt, is thrown into the operation, so that the
-        operation cleans up. Then the exception is raised to the caller.
+        An exception that a signal handler raises, such as KeyboardInterrupt, is thrown into the operation, which then cleans
+        up. After that, the exception is raised to the caller.
         """
         do = self.do
         reply: Any = None
@@ -171,7 +168,7 @@ class Runner:
 
 
 class Driver(Runner):
-    """The driver for operations on one server that the threads of a process carry out."""
+    """The driver of operations on one server, in the calling thread."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
@@ -221,7 +218,7 @@ class Driver(Runner):
         return None
 
     def _outcome(self, call: Run[Any], reply: object, sent: float) -> Answer[Any] | WireError:
-        """Convert a reply to an answer or an error. If the server does not have the script, send the script's text first."""
+        """Convert a reply to an answer or an error. If the server does not have the script, send its text first."""
         try:
             return self._answer(call, reply, sent)
         except WireError as error:
@@ -269,7 +266,6 @@ class Driver(Runner):
                 assert_never(request)
 
     def token(self) -> str:
-        """Return a new token."""
         return self.process.token()
 
     def call(self, call: Call) -> Answer[Any]:
@@ -278,8 +274,7 @@ class Driver(Runner):
         return self._answer(call, self._pool.exchange(pack(call), call.timeout), sent)
 
     def _answer(self, call: Call, reply: object, sent: float) -> Answer[Any]:
-        """Convert a reply to an answer. If the server does not have the script, send the script's text first. Raises
-        WireError."""
+        """Convert a reply to an answer. If the server does not have the script, send its text first. Raises WireError."""
         if type(reply) is ReplyError:
             if is_noscript(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class Driver(Runner):
-    """The driver for transactions of threads, which calls the methods of a redis-py client."""
-
     def do(self, request: ClientRequest) -> Any:
         match request:
             case CallClient() | CallUser():

@@ -1,4 +1,4 @@
-"""The driver that carries out requests of threads in a Cluster: it sends each request to the owner of its key's slot.
+"""The driver of threads for a Cluster: it sends each request to the owner of its key's slot.
 
 `_runtime.drivers.aio_cluster` is its twin for asyncio, and `_runtime.keeper.cluster_connection` is its twin for the keeper.
 `_net.cluster` decides about redirections.
@@ -20,7 +20,7 @@ from holdfast._runtime.process import Process
 
 
 class ShardDriver(Driver):
-    """The driver, for threads, of operations on the locks of a Cluster shard."""
+    """The driver of operations on the locks of a Cluster shard, in the calling thread."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
         assert isinstance(shard, Part)  # the whole Cluster, while the shard of the lock is not known yet
@@ -29,17 +29,14 @@ class ShardDriver(Driver):
         self._drivers: dict[Endpoint, Driver] = {}
 
     def ask(self, command: Command) -> Any:
-        """Send a plain command to the server that owns the slot of its key, following redirections, and return the reply."""
         return self.call(command).value
 
     def token(self) -> str:
         return token_in(self.process, self.endpoint)
 
     def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server that owns its slot, and return the reply with the times of the request.
-
-        Raises WireError.
-        """
+        """Send a call to the server that owns its slot, and return the reply with the times of the request. Raises
+        WireError."""
         redirects, deadline = self._cluster.redirects(call), self._clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
@@ -71,10 +68,7 @@ class ShardDriver(Driver):
 
 
 def _ask(hop: Hop, system: System) -> Answer[Any]:
-    """Send ASKING and then a call, on a new connection, so that no other request comes between the two.
-
-    A new connection is cheap enough, because ASKING is needed only while a slot is being moved.
-    """
+    """Send ASKING and then a call, on a new connection, so that no other request comes between the two."""
     connection = Connection(hop.endpoint, hop.call.timeout, system)
     try:
         connection.set_timeout(hop.call.timeout)

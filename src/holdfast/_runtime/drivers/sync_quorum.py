@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 class Driver(Runner):
-    """The driver for operations on several servers that the threads of a process carry out."""
-
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
         self.endpoint = self.servers = endpoints

@@ -1,1 +1,1 @@
-"""The keeper, which is the background thread that renews leases and listens for notifications, and its connections."""
+"""The keeper: the background thread that renews leases and receives notifications, and its connections."""

@@ -1,5 +1,4 @@
-"""The connections of the keeper (background thread) for a Cluster shard: one that sends each request to its slot's owner, and
-one for notifications."""
+"""The connections of the keeper to a Cluster shard: one for requests, and one for notifications."""
 
 from __future__ import annotations
 
@@ -16,39 +15,34 @@ from holdfast._net.system import SYSTEM, System
 
 
 class Drawing(Protocol):
-    """The part of the process registry that this module uses. It makes new tokens (ids of leases)."""
+    """The part of the process registry that makes new tokens."""
 
     id: str
 
-    def token(self) -> str:
-        """Return a new token, which consists of a public part that names the process, and a secret part."""
+    def token(self) -> str: ...
 
 
 class Lines(Protocol):
-    """The method of the keeper (background thread) that these connections call."""
+    """The method of the keeper that these connections call."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
         """Return the keeper's connection to one server of the Cluster, for requests."""
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
-    """Return the id of this process's inbox (its channel for notifications) on a Cluster shard, and how to subscribe to it."""
+    """Return the id of this process's inbox on a Cluster shard, and how to subscribe to it."""
     assert isinstance(shard, Shard)
     return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
 
 def token_in(process: Drawing, shard: Endpoint) -> str:
-    """Return a new token (id of a lease). Its public part is the id under which this process receives notifications on the
-    shard."""
+    """Return a new token. Its public part is the id under which this process receives notifications on the shard."""
     assert isinstance(shard, Shard)
     return shard.identity(process.id) + process.token()[len(process.id) :]
 
 
 class ShardLine:
-    """A connection of the keeper (background thread) to a Cluster shard, for requests.
-
-    It sends each request to the server that owns the request's slot.
-    """
+    """A connection of the keeper to a Cluster shard. It sends each request to the server that owns the request's slot."""
 
     sock: socket.socket | None = None
     busy = False
@@ -61,8 +55,8 @@ class ShardLine:
         self._cluster = shard.cluster
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each step packs its own
-        """Send a call to the server that owns the call's slot. The keeper thread calls ``then`` exactly once, with the typed
-        reply or a WireError."""
+        """Send a call. The keeper calls ``then`` exactly once, with the reply as its script's parser returns it, or a
+        WireError."""
         self._go_on(self._cluster.redirects(call), None, then)
 
     def _go_on(self, redirects: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
@@ -110,7 +104,7 @@ class ShardInbox(PipelinedConnection):
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:
-            if isinstance(answer, Refused) and answer.code == "MOVED":  # the server knew of the move before this process did
+            if isinstance(answer, Refused) and answer.code == "MOVED":  # this process did not know of the move yet
                 answer = NotSent(str(answer), answer.address)
                 self.fail("its slot was moved")
             then(answer, sent)

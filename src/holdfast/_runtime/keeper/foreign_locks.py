@@ -1,5 +1,4 @@
-"""A task of the keeper (background thread), which warns of a program that still uses a lock of another library under the same
-name."""
+"""A task of the keeper that warns of a program that still uses a lock of another library under the same name."""
 
 from __future__ import annotations
 
@@ -26,19 +25,20 @@ if TYPE_CHECKING:
 log = logger("holdfast.keeper")
 
 MOST = 100
-"""Maximum number of lock names for which a process looks for a lock of another library. Without a limit, a program that uses a
-new name for each request would send twice as many requests."""
+"""Maximum number of lock names for which a process looks for a lock of another library.
+
+Without a limit, a program that uses a new name for each request would send twice as many requests.
+"""
 
 AFTER_S = 0.1
-"""Seconds from the first use of a name until the keeper looks for a lock of another library. Names that are new by then are
-looked up together."""
+"""Seconds from the first use of a name until the keeper looks for a lock of another library."""
 
 
 class ForeignLocks:
-    """A search for locks of other libraries, to warn users who migrate from one. The search only warns.
+    """A search for locks of other libraries, to warn users who migrate from one.
 
-    The key of lock NAME is NAME in redis-py, and ``hf:{NAME}`` in holdfast, so the two locks do not exclude each other. The
-    keeper reads the key NAME once for each of the first `MOST` lock names that a process uses. If a value looks like a lock,
+    The key of lock NAME is NAME in redis-py, and ``hf:{NAME}`` in holdfast, so the two locks do not exclude each other. For
+    each of the first `MOST` lock names that a process uses, the keeper reads the key NAME once. If a value looks like a lock,
     the keeper logs a warning and stops searching.
     """
 
@@ -47,17 +47,14 @@ class ForeignLocks:
         self._seen: set[bytes] = set()
         self._due: list[tuple[Endpoint, Spec, bytes]] = []
         self._ended = False
-        """True after a warning, or after the server has refused to show a key.
-
-        The server would also refuse to show the next key, and would log each refusal.
-        """
+        """True after a warning, or after the server has refused to show a key. The server would log each further refusal."""
 
     def note(self, endpoint: Endpoint, spec: Spec) -> None:
-        """Look soon whether another library has a lock of this name.
+        """Look soon whether another library has a lock of this name, unless the search has ended.
 
-        Do nothing if the name was looked up before, if `MOST` names were looked up, or if the search has ended. Do nothing for
-        a user of the server other than ``default``, because `holdfast acl` gives such a user no right to read the key, and the
-        server logs each refusal in ACL LOG. Do nothing if requests go through the client of the program, which has other work.
+        Do nothing for a user of the server other than ``default``. `holdfast acl` gives such a user no right to read the key,
+        and the server logs each refusal in ACL LOG. Do nothing if requests go through the client of the program, which has
+        other work.
         """
         named = endpoint.username not in {None, "default"}
         if self._ended or named or endpoint.client is not None or len(self._seen) >= MOST:

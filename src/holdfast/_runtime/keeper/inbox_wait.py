@@ -1,9 +1,9 @@
 """Wait for a hand-over in the waiting thread itself, by watching the socket on which the keeper receives notifications.
 
-The keeper (background thread) receives notifications on one connection for each server. It lends the socket of this connection
-to a waiting thread, and does not watch the socket meanwhile. The waiting thread looks at the arrived bytes (MSG_PEEK) without
-reading them, so an interrupt of that thread loses no message. When the keeper has the socket back, it reads the messages. This
-is quicker than waking the waiting thread from the keeper.
+The keeper receives notifications on one connection for each server. It lends the socket of this connection to a waiting thread,
+and does not watch the socket meanwhile. The waiting thread looks at the arrived bytes (MSG_PEEK) without reading them, so an
+interrupt of that thread loses no message. When the keeper has the socket back, it reads the messages. This is quicker than
+waking the waiting thread from the keeper.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.thread import Keeper
 
 AGAIN = 0.05
-"""Seconds between two attempts of a waiter to borrow the socket. In between, the keeper (background thread) can read
-messages."""
+"""Seconds between two tries of a waiter to borrow the socket. In between, the keeper can read messages."""
 
 DIGITS = 20
-"""Maximum number of digits of a fence in a message; longer numbers are invalid."""
+"""Maximum number of digits of a fence in a message. Longer numbers are invalid."""
 
 LONGEST = 3_600_000.0
 """Maximum milliseconds of one poll call, because the system accepts at most 24 days."""
 
 _closing = threading.RLock()  # re-entrant, because a signal handler may put an outcome into a slot, too
-"""Lock held while a pipe is written to or closed, so that no thread writes to its file descriptor after the descriptor was
-reused."""
+"""Lock held while a pipe is written to or closed.
+
+Otherwise, a thread could write to a file descriptor that was closed and used again for another file.
+"""
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
     """The object in which a waiting thread receives the outcome of its attempt."""
 
     alarm = -1
-    """File descriptor of a pipe to which a byte is written when an outcome arrives, while the thread polls a socket; -1:
+    """File descriptor of a pipe to which a byte is written when an outcome arrives while the thread polls a socket; -1:
     none."""
 
     waits: tuple[int, float] | None = None
@@ -70,8 +71,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
 def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None) -> Outcome | None:
     """Wait for the outcome of a waiter in the server's queue, until monotonic time ``until`` (None: without limit).
 
-    Return TimedOut if the time is up, and None if the waiter was woken without an outcome. If the keeper can lend the socket
-    on which notifications arrive, the calling thread watches that socket, which is faster than `Slot.take`.
+    Return TimedOut if the time is up, and None if the waiter was woken without an outcome.
     """
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)
@@ -94,9 +94,9 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
 
 
 def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
-    """Poll the socket and the slot. Return True if the socket is readable and the slot is empty.
+    """Wait until the socket is readable or the slot has an outcome. Return True if only the socket is ready.
 
-    Return False if the slot has an outcome, or when monotonic time ``until`` (None: without limit) or `LONGEST` has passed.
+    Return False also at monotonic time ``until`` (None: no limit) or after `LONGEST`.
     """
     here, alarm = os.pipe()
     try:
@@ -118,8 +118,8 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 def _seen(token: str, sock: socket.socket) -> int | None:
     """Return the fence of the hand-over to ``token``, if that message is in the unread bytes of the socket; otherwise None.
 
-    Return None also if the bytes contain a revocation of a lease. The keeper (background thread) must read the revocation
-    first, because it says why the lease was lost.
+    Return None also if the bytes contain the revocation of a lease. The keeper must read it first, because it says why the
+    lease was lost.
     """
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)

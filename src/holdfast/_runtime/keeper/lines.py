@@ -1,5 +1,4 @@
-"""The choice of the connection of the keeper (background thread) to an endpoint, which is a single server or a Cluster
-shard."""
+"""The choice of the keeper's connection to an endpoint, which is a single server or a Cluster shard."""
 
 from __future__ import annotations
 
@@ -21,14 +20,13 @@ if TYPE_CHECKING:
 
 
 class LineKeeper(ConnectionKeeper, Protocol):
-    """The methods of the keeper (background thread) that its connections call."""
+    """The methods of the keeper that its connections call."""
 
-    def line_to(self, endpoint: Endpoint) -> Line:
-        """Return the keeper's connection for requests to a server."""
+    def line_to(self, endpoint: Endpoint) -> Line: ...
 
 
 def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
-    """Return the id of this process's inbox (its channel for notifications) in a Cluster; None for a single server."""
+    """Return the id of this process's inbox on a Cluster shard; None for a single server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection
@@ -43,10 +41,10 @@ def line_to(
     on_closed: Callable[[], None] | None,
     system: System,
 ) -> AnyLine:
-    """Return a new connection of the keeper (background thread) to an endpoint.
+    """Return a new connection of the keeper to an endpoint. It is for notifications if ``on_push`` is set, otherwise for
+    requests.
 
-    ``on_push``: function that gets each published message, for a connection for notifications; None: a connection for requests.
-    ``on_closed``: function called when the connection is closed.
+    ``on_push`` gets each published message. ``on_closed`` is called when the connection is closed.
     """
     if endpoint.cluster is None:
         return transport.line_to(keeper, endpoint, on_push, on_closed, system=system)

@@ -1,5 +1,4 @@
-"""Two tasks of the keeper (background thread) for leases that last. They open connections for the renewal, and release leases
-whose event loop was closed."""
+"""Two tasks of the keeper for leases that last: open connections for the renewal, and release leases of closed event loops."""
 
 from __future__ import annotations
 
@@ -12,10 +11,10 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 LONG_S = 1.0
-"""Seconds after the grant of a lease until the keeper (background thread) opens its connections to the server.
+"""Seconds after the grant of a lease until the keeper opens its connections to the server.
 
-If the keeper opened them only for the first renewal, the server might refuse them then, because the password has changed or the
-server accepts no more clients. The lease would be lost.
+If the keeper opened them only for the first renewal, and the server refused them then, the lease would be lost. The server
+refuses them if the password has changed, or if it accepts no more clients.
 """
 
 PAUSE_S = 0.05
@@ -32,7 +31,7 @@ class LongLeases:
         self._keeper = keeper
         self._nodes = nodes
         self._connected: set[Node] = set()
-        """Nodes (states for one server each) with a long lease, for which the keeper was asked to open connections."""
+        """Nodes with a long lease, for which the keeper was asked to open connections."""
 
     def look_later(self) -> None:
         """Schedule the next check after a lease was granted, unless one is scheduled. The caller holds the keeper's mutex."""

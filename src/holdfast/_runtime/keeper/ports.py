@@ -1,4 +1,4 @@
-"""The interface of the keeper (background thread) for modules whose code runs in the keeper's thread."""
+"""The interface of the keeper for modules whose code runs in the keeper's thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class KeeperThread(Protocol):
     """True while a check for long leases is scheduled."""
 
     @property
-    def mutex(self) -> AbstractContextManager[object]:
-        """Return the lock that protects the keeper's state."""
+    def mutex(self) -> AbstractContextManager[object]: ...
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
@@ -24,4 +23,4 @@ class KeeperThread(Protocol):
         """Call ``what`` in the keeper thread after ``seconds`` seconds."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Call ``action``; if it fails, log the exception and return False, so that other leases are not affected."""
+        """Call ``action``. If it raises an exception, log it and return False, so that other leases are not affected."""

@@ -1,6 +1,6 @@
-"""The keeper, one background thread per process, which renews leases, listens for hand-overs and refreshes waiters.
+"""The keeper: one background thread per process, which renews leases, listens for hand-overs and refreshes waiters.
 
-`_core.lock.node` decides which requests the keeper sends to a server; this module has the thread and its sockets. The thread
+`_core.lock.node` decides which requests the keeper sends to a server. This module has the thread and its sockets. The thread
 does not block on any single server. It does not use the program's event loops, so leases are renewed even while a program
 blocks its event loop.
 """
@@ -45,8 +45,7 @@ log = logger("holdfast.keeper")
 class Keeper:
     """The keeper thread, with its selector and its state for each server (the nodes).
 
-    The thread renews leases and receives notifications. Other threads may call the methods that this class defines before
-    `_node`, and also `wake_by`, `report` and `safely`, but no others.
+    Other threads may call the methods that this class defines before `_node`, and also `wake_by`, `report` and `safely`.
     """
 
     clock: Callable[[], float]
@@ -66,8 +65,7 @@ class Keeper:
         self.clock = system.clock
         self.process_id = process_id
         self.record = record
-        """Function that returns this process's record (host, pid, waits and labels), which other processes read on the server.
-        """
+        """Function that returns the record of this process, which other processes read from the server."""
         self.mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
@@ -109,10 +107,7 @@ class Keeper:
             self.safely(self.report, lost)
 
     def attend(self, at: float) -> None:
-        """Have the thread attend to its leases by monotonic time ``at``, in seconds, because there is a new one.
-
-        The caller holds the mutex.
-        """
+        """Have the thread attend to a new lease by monotonic time ``at``, in seconds. The caller holds the mutex."""
         self._long_leases.look_later()
         if self.collected:
             self._poke()
@@ -121,7 +116,7 @@ class Keeper:
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
         """Treat this process's lease of a lock as lost, because the server does not have the lock's key.
 
-        ``sent``: monotonic time, in seconds, at which the request that showed this was sent; a lease granted later is not lost.
+        ``sent``: monotonic time, in seconds, at which the request that showed this was sent. A lease granted later is not lost.
         The owner of the lease is notified before the method returns.
         """
         with self.mutex:
@@ -134,23 +129,20 @@ class Keeper:
             self._node(endpoint).renewing.forget(held_lease.token)
 
     def label_of(self, key: bytes) -> str | None:
-        """Return the label of the lock object that holds this lock, on any server; None if this process does not
-        hold it."""
+        """Return the label of the lock object that holds this lock, on any server; None if this process does not hold it."""
         with self.mutex:
             held = (held_lease for node in self._nodes.values() for held_lease in node.renewing.held_leases())
             return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
     def knows(self, endpoint: Endpoint) -> bool:
-        """Return True if the keeper has state for this server. It has none for an unused server, or a closed one in memory."""
+        """Return True if the keeper has state for this server. It has none for a server that is not used."""
         return endpoint in self._nodes
 
     def lease_of(self, endpoint: Endpoint, key: bytes) -> HeldLease | None:
-        """Return the lease of this lock on a server if this process holds it, otherwise None."""
         with self.mutex:
             return self._node(endpoint).renewing.holders.get(key)
 
     def local_queue(self, endpoint: Endpoint, spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock, in which threads and tasks of this process wait."""
         with self.mutex:
             return self._node(endpoint).local_queue(spec)
 
@@ -184,7 +176,7 @@ class Keeper:
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
-        """Start refreshing the entry of a waiter in the server's queue; ``answer`` is the reply to the request that added the
+        """Start refreshing the entry of a waiter in the server's queue. ``answer``: reply to the request that added the
         entry."""
         with self.mutex:
             waiting = self._node(endpoint).waiting
@@ -212,10 +204,10 @@ class Keeper:
             return inbox.lend_socket(waiter) if only and inbox is not None else None
 
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
-        """Take back the socket that the keeper has lent to a waiter, because the waiter no longer watches it.
+        """Take back a socket from a waiter that no longer watches it.
 
-        If ``soon`` is True, wake the keeper, so that it watches the socket at once. If ``soon`` is False, the waiter has its
-        outcome, and the keeper's next regular wake-up, within a second, is early enough.
+        With ``soon``, the keeper wakes and watches the socket at once. Otherwise the waiter has its outcome, and the keeper's
+        next regular wake-up, within a second, is early enough.
         """
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
@@ -225,8 +217,10 @@ class Keeper:
                     inbox.reclaim()
 
     def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
-        """Put the outcome of a hand-over, which a waiter has seen in the socket lent to it, into the waiter's slot. The keeper
-        will also read that message, and ignore it."""
+        """Put the outcome of a hand-over that a waiter has seen in its lent socket into the waiter's slot.
+
+        The keeper will also read that message, and ignore it.
+        """
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
@@ -245,15 +239,14 @@ class Keeper:
             return node.reachable(listener.prefix)
 
     def unsubscribe(self, endpoint: Endpoint, listener: Subscriber) -> None:
-        """Stop notifying this listener of messages from the server."""
         with self.mutex:
             self._node(endpoint).listeners.pop(listener.listener_id, None)
 
     def coalescer(self, endpoint: Endpoint, key: bytes, loop: int) -> Coalescer:
-        """Return the coalescer (group of callers that share one load) of a key.
+        """Return the coalescer of a key: the callers that share one load.
 
-        ``loop``: id of the event loop of the callers; 0: the callers are threads. Each loop has a coalescer of its own, so that
-        a blocked loop does not delay callers elsewhere.
+        ``loop``: id of the callers' event loop; 0: the callers are threads. Each loop has a coalescer of its own, so that a
+        blocked loop does not delay callers elsewhere.
         """
         # Imported here, because programs with plain locks do not need it.
         from holdfast._core.single_flight.coalesce import Coalescer
@@ -270,7 +263,7 @@ class Keeper:
             self._node(endpoint).send_until_answered(call, until)
 
     def facts_changed(self) -> None:
-        """Rewrite the changed record of this process (its host, pid, waits and labels) soon on every server that has it."""
+        """Rewrite the record of this process soon on every server that has it."""
         now = self.clock()
         with self.mutex:
             for node in [*self._nodes.values()]:
@@ -278,13 +271,12 @@ class Keeper:
             self.wake_by(now + RECORD_AFTER_S)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Call ``what`` soon, in the keeper thread."""
         self._calls.append(what)
         self._poke()
 
     def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        """Return a weak reference to the owner of a lease. If the owner is garbage-collected, the keeper calls ``on_collected``
-        before its next renewal.
+        """Return a weak reference to the owner of a lease. If the owner is garbage-collected, the keeper calls
+        ``on_collected``.
 
         The thread is not woken at the moment of the collection, because that needs Python code. CPython could run a signal
         handler in such code and then ignore its exception, such as a KeyboardInterrupt.
@@ -316,7 +308,6 @@ class Keeper:
         self.call(lambda: self._farewell(timeout))
 
     def node(self, endpoint: Endpoint) -> Node:
-        """Return the keeper's state for a server."""
         with self.mutex:
             return self._node(endpoint)
 
@@ -370,10 +361,7 @@ class Keeper:
                 link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
-        """Make the thread wake up at monotonic time ``at`` at the latest. The caller holds the mutex.
-
-        Usually the thread is due to wake earlier anyway, for another lease. Then this method does nothing.
-        """
+        """Make the thread wake up at monotonic time ``at`` at the latest. The caller holds the mutex."""
         if at < self.wake_at:
             self.wake_at = at
             self._poke()
@@ -382,7 +370,7 @@ class Keeper:
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # the pipe is full, so the thread will wake; or the pipe is closed, so the thread has ended
+            pass  # the pipe is full, and the thread will wake; or it is closed, and the thread has ended
 
     def report(self, held_lease: HeldLease) -> None:
         """Notify the owner that a lease is lost, unless only one server's vote is lost. The caller does not hold the mutex."""
@@ -396,7 +384,7 @@ class Keeper:
             owner.notice_loss()
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Call ``action``; if it fails, log the exception and return False, so that other leases are not affected."""
+        """Call ``action``. If it raises an exception, log it and return False, so that other leases are not affected."""
         try:
             action(*args)
         except Exception:
@@ -437,7 +425,7 @@ class Keeper:
         self.after_wait(self.selector.select(self.before_wait()))
 
     def before_wait(self) -> float | None:
-        """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""
+        """Do the work that is due, and return for how many seconds to wait for the selector. None: no limit."""
         self._do_what_is_left_to_it()
         if self._stopping:
             return 0.0  # the keeper ends: open no more connections
@@ -450,8 +438,7 @@ class Keeper:
             node.turn(now)
         self._do_what_is_due(now)
         with self.mutex:
-            # A planned wake-up stays even if its lease was released meanwhile, because otherwise the next lease would have to
-            # wake the thread.
+            # A planned wake-up stays even if its lease was released meanwhile. Otherwise the next lease had to wake the thread.
             planned = self.wake_at if self.wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
             self.wake_at = wake_at = now if self.collected else min([planned, *wanted])
@@ -477,7 +464,7 @@ class Keeper:
             self.safely(self._calls.popleft())
         while self.collected:
             reference = self.collected.popleft()
-            self.safely(getattr(reference, "on_collected", nobody))  # not set if an interrupt came before that
+            self.safely(getattr(reference, "on_collected", nobody))  # `refer` may have been interrupted before it was set
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:
@@ -521,5 +508,5 @@ class Keeper:
         self._poke()  # otherwise the selector would wait once more
 
     def sockets(self) -> list[socket.socket]:
-        """Return all sockets of the keeper, which a forked child closes."""
+        """Return all sockets of the keeper. A forked child closes them."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]

@@ -1,5 +1,5 @@
-"""Descriptions of the waiting threads and tasks of this process. They are stored on the server, where other processes read them
-to find deadlocks."""
+"""Descriptions of the waiting threads and tasks of this process. Other processes read them from the server to find
+deadlocks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ LONGEST = 100
 
 
 def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
-    """Return the description of one waiting thread or task, for the record of this process on the server.
-
-    ``loops``: event loops in which the waiting task may be running.
-    """
+    """Return the description of one waiting thread or task. ``loops``: event loops in which the task may be running."""
     return {
         "lock": wait.lock,
         "since": _unix(wait.since),
@@ -40,9 +37,7 @@ def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -
 
 
 def warn_of_own(waits: Sequence[Wait], warned: set[Wait]) -> None:
-    """Log a warning for each wait for a lock that the waiting thread or task holds itself.
-
-    Do so only once for each wait, which ``warned`` then contains.
+    """Log a warning for each wait for a lock that the waiting thread or task holds itself, once for each wait.
 
     Such a wait is no error, because another thread or task may release the lock, as with a threading.Lock.
     """
@@ -74,6 +69,8 @@ def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
 
 @functools.lru_cache(1000)
 def _unix(since: float) -> float:
-    """Convert monotonic time to Unix time, both in seconds. The result for the same argument never changes, because other
-    processes compare it."""
+    """Convert monotonic time to Unix time, both in seconds.
+
+    The result for the same argument never changes, because other processes compare it.
+    """
     return round(time.time() - (clock() - since), 3)
