@@ -1,4 +1,4 @@
-"""Read and write control records: process records, job definitions and tickets, which are JSON texts.
+"""Read and write control records, which are JSON texts: process records, job definitions and tickets.
 
 Any client with access to the keys can store arbitrary bytes there, which each waiter and `holdfast ls` then read. So the size
 of a record is checked on the server, before its bytes are sent (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is
@@ -75,10 +75,7 @@ def _finite(text: str) -> float:
 
 
 def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
-    """Return the JSON object in ``raw`` as a dict.
-
-    Raises Malformed if ``raw`` is not a JSON object of at most ``longest`` bytes.
-    """
+    """Return the JSON object in ``raw`` as a dict. Raises Malformed if it is not an object of at most ``longest`` bytes."""
     value = parse(raw, longest)
     if not isinstance(value, dict):
         raise Malformed("the record is not a JSON object")
@@ -100,10 +97,7 @@ def whole(value: object, least: int, most: int) -> int:
 
 
 def digits(value: str) -> int:
-    """Return the whole number in ``value``, which is one word of a plain-text record.
-
-    Raises Malformed if the word is not a whole number.
-    """
+    """Return the whole number in ``value``, a word of a plain-text record. Raises Malformed if it is not a whole number."""
     figures = value.removeprefix("-")
     if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):
         raise Malformed("a word in the record is not a whole number")
@@ -146,8 +140,7 @@ class Record(NamedTuple):
     """Label (text for people) for locks of this process that have no label of their own; empty: no label."""
     waits: tuple[Waiting, ...] = ()
     labels: Mapping[str, str] = MappingProxyType({})
-    """Labels (texts for people) of the locks that the process holds or waits for, by the short hash of the lock's key
-    (`mark_of`)."""
+    """Labels of the locks that the process holds or waits for, by the short hash of the lock's key (`mark_of`)."""
 
     def label_of(self, key: bytes) -> str:
         """Return the label that this process has given to the lock ``key``, or else to all its locks; empty if there is
@@ -193,8 +186,7 @@ def mark_of(key: bytes) -> str:
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:
-    """Return the text of a process record, with ``facts`` such as host and pid, ``waits``, and ``labels`` by the key of the
-    lock.
+    """Return the text of a process record, with ``facts`` such as host and pid. ``labels`` are by the key of the lock.
 
     Labels beyond `MOST_LABELS` labels or `LABELS` bytes are left out. Then waits that would make the record longer than
     `LONGEST` bytes are left out.
@@ -228,8 +220,7 @@ def first_of(keys: Iterable[str]) -> list[str]:
 
 
 def _json(value: object) -> str:
-    """Return a value as JSON in which non-ASCII characters are not escaped, because escapes would take up to three times the
-    bytes.
+    """Return a value as JSON without escapes of non-ASCII characters, which would take up to three times the bytes.
 
     Half of a surrogate pair, which no reader accepts, is replaced by a question mark.
     """
@@ -243,8 +234,8 @@ def _bytes(value: object) -> int:
 
 
 def fetch(key: bytes, timeout: float) -> Command:
-    """Return the command that reads at most ``LONGEST + 1`` bytes of a process record. A record of more than ``LONGEST``
-    bytes is too long."""
+    """Return the command that reads a process record, up to one byte more than `LONGEST`. A record of that length is too
+    long."""
     return Command(("GETRANGE", key, 0, LONGEST), timeout)
 
 

@@ -47,8 +47,7 @@ def _bytes(value: object, parameter: str) -> bytes:
 def encoded(value: str | bytes, parameter: str) -> bytes:
     """Return a name as it is written in keys, with braces, % and control characters percent-encoded.
 
-    Raises ConfigError if the name is empty, too long or not valid Unicode. ``parameter``: name of the parameter for this
-    error.
+    Raises ConfigError if the name is empty, too long or not valid Unicode. ``parameter``: parameter that the error names.
     """
     return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(value, parameter))
 
@@ -75,9 +74,7 @@ def name_of(key: bytes, prefix: bytes) -> bytes | None:
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
-    """Return the three keys of a lock: for the lock itself, its state and its queue.
-
-    Raises ConfigError if a name is not valid.
+    """Return the three keys of a lock: for the lock itself, its state and its queue. Raises ConfigError if a name is not valid.
 
     ``key``: first of the three keys, to exclude clients of another lock library that use this key; None: make the key from
     ``name``.
@@ -91,7 +88,7 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
 
 
 def prefix_of(key: bytes) -> bytes:
-    """Return the prefix of a key that was made from a name: the part before the first brace. The Lua scripts do the same."""
+    """Return the part of a lock's key before its first brace, which is the prefix if the key was made from a name."""
     return key.partition(b"{")[0]
 
 
@@ -114,7 +111,6 @@ def channel(prefix: bytes, inbox: str) -> bytes:
 
 
 def records(prefix: bytes) -> bytes:
-    """Return the common beginning of the keys of all process records under this prefix."""
     return prefix + b"proc:"
 
 
@@ -131,16 +127,13 @@ def literal(text: bytes) -> bytes:
 def guard_key(prefix: bytes) -> bytes:
     """Return the key that shows whether a server may have lost its data, for locks with ``quarantine=``.
 
-    A server that has lost its data has lost this key, too. `_lua/shared/_marker.lua` reads and writes the key.
+    It is lost together with the data. `_lua/shared/_marker.lua` reads and writes it.
     """
     return prefix + b"guard"
 
 
 def marker_key(prefix: bytes) -> bytes:
-    """Return the key that shows whether a voting server may have lost its votes.
-
-    A server that has lost its votes has lost this key, too. `_lua/shared/_marker.lua` reads and writes the key.
-    """
+    """Return the key that shows whether a voting server may have lost its votes. It is lost together with them."""
     return prefix + b"marker"
 
 

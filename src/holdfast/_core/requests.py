@@ -1,12 +1,11 @@
 """The requests that an operation may await from its driver, and the errors of a request.
 
-An operation is an ``async def`` function that awaits objects of these classes and nothing else. A driver runs the operation:
-it receives each request from the coroutine's ``send()``, carries it out, and passes the reply to the next ``send()``. There
-are a driver for threads (`_runtime.drivers.sync`), one for asyncio (`_runtime.drivers.aio`), and a simulator with a virtual
-clock. Operations also request the time and random numbers, so that the simulator controls them.
+An operation is an ``async def`` function that awaits objects of these classes and nothing else. A driver runs the operation: it
+receives each request from the coroutine's ``send()``, carries it out, and passes the reply to the next ``send()``. There are a
+driver for threads (`_runtime.drivers.sync`), one for asyncio (`_runtime.drivers.aio`), and a simulator with a virtual clock.
+Operations also request the time and random numbers, so that the simulator controls both.
 
-The unions at the end of this module list the requests that each sort of driver must carry out. mypy checks that the drivers
-handle all of them.
+The unions at the end of this module list the requests that each sort of driver must carry out, and mypy checks that it does.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 W = TypeVar("W")
-"""Type of a waiter or a held lease, which a request passes on to the keeper (background thread) unchanged."""
 
 
 class Request(Struct, Generic[R]):
@@ -35,10 +33,7 @@ class Request(Struct, Generic[R]):
 
 
 class Instant(Request[R]):
-    """A request that a driver carries out at once, without waiting.
-
-    A driver for asyncio does not suspend the task for it, and carries it out even for an operation whose caller has gone.
-    """
+    """A request that a driver carries out at once, without waiting, even for an operation whose caller has gone."""
 
     __slots__ = ()
 
@@ -46,7 +41,7 @@ class Instant(Request[R]):
 class Answer(Struct, Generic[R]):
     """The reply of a server, with the monotonic times, in seconds, at which the request was sent and the reply came.
 
-    The lease that a reply grants begins at ``sent``.
+    A lease that the reply grants begins at ``sent``.
     """
 
     __slots__ = __match_args__ = ("value", "sent", "came")
@@ -62,14 +57,14 @@ class Answer(Struct, Generic[R]):
 
 
 class WireError(Exception):
-    """The base class of the three errors of a request. It is internal, and users get the exceptions of `holdfast.errors`
+    """The base class of the three errors of a request. It is internal. Users get the exceptions of `holdfast.errors`
     instead."""
 
     def __init__(self, message: str, address: str = "", *, silent: bool = False) -> None:
         super().__init__(message)
         self.address = address
         self.silent = silent
-        """True if no reply came in time, because the server may be busy or unreachable."""
+        """True if no reply came in time. The server may be busy or unreachable."""
 
 
 class NotSent(WireError):
@@ -97,7 +92,7 @@ class Refused(WireError):
 
     @property
     def transient(self) -> bool:
-        """Return True if the request may succeed when it is repeated soon, for example because the server is starting or
+        """Return True if the request may succeed when it is soon repeated, for example because the server is starting or
         busy."""
         in_a_moment = {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
         return self.code in in_a_moment or "max number of clients" in str(self)
@@ -136,10 +131,7 @@ class TooFew(Exception):
 
 
 class ConfigMismatch(Exception):
-    """Raised if clients use the same servers with settings that contradict each other.
-
-    ``parameter``: name of the wrong setting.
-    """
+    """Raised if the settings of clients that use the same servers contradict each other. ``parameter``: name of the setting."""
 
     def __init__(self, message: str, parameter: str) -> None:
         super().__init__(message)
@@ -147,16 +139,14 @@ class ConfigMismatch(Exception):
 
 
 class Conflict(NamedTuple):
-    """A reply that a key of the lock cannot be used, because another application, another kind of object or another release has
-    written the key.
+    """A reply that a key of the lock cannot be used, because something else has written it. ``why``: explanation for the user.
 
-    ``why``: explanation for the user.
+    Another application, another kind of object or an incompatible release may have written the key.
     """
 
     why: str
     other_kind: bool = False
-    """True if the name may be in use, or may have been in use lately, for another kind of object; `_core.lock.name_conflict`
-    explains such a case."""
+    """True if another kind of object may use this name, or have used it lately; `_core.lock.name_conflict` tells which."""
     key: bytes = b""
     """Key that holds data of another Redis type; empty if the conflict has another cause."""
 
@@ -169,9 +159,7 @@ _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:
-    """Read the reply ``raw`` of a script as a Conflict.
-
-    The reply begins with one of the codes of `_lua.codes`.
+    """Read a script's reply ``raw``, which begins with one of the codes of `_lua.codes`, as a Conflict.
 
     ``what``: end of the sentence about a key that holds data of another type.
     """
@@ -196,8 +184,7 @@ def in_the_way(raw: object, what: str = " that something else has written") -> C
 
 
 class Down(NamedTuple):
-    """The result of a wait that ended with an error, because the server was unreachable for too long or another client ended
-    the wait."""
+    """The result of a wait that ended with an error, for example because the server was unreachable for too long."""
 
     error: Exception
 
@@ -227,10 +214,7 @@ class Subscriber(Protocol):
     """The interface of an object that waits for a server's notifications, for drivers and the keeper (background thread)."""
 
     listener_id: str
-    """Id of the listener, which is sent to the servers and names the listener in notifications.
-
-    It is generated like a token.
-    """
+    """Id of the listener, generated like a token. Servers name the listener by it in notifications."""
     slot: Slot | None
     """Object through which the waiting thread or task is woken. The driver sets it at the first wait; None before that."""
     hints: set[object]
@@ -244,7 +228,7 @@ class Subscriber(Protocol):
     def needs_record(self) -> bool:
         """Return True if the process must have a process record because of this listener.
 
-        Other clients that wait for the listener then look up to which process it belongs.
+        Other clients then look up to which process the listener belongs.
         """
 
     @property
@@ -280,7 +264,7 @@ class Run(Request[Answer[R]]):
 
 
 class Frame:
-    """A request to run a script, which is sent again and again, each time with another token as its first argument.
+    """A request to run a script that is sent again and again, each time with another token as its first argument.
 
     A driver encodes the rest of the request once, and keeps the bytes here.
     """
@@ -294,9 +278,9 @@ class Frame:
         self.keys = keys
         self.rest = rest
         self.timeout = timeout
-        """Seconds after which a missing reply counts as Unknown."""
+        """Seconds to wait for the reply, as in `Run`."""
         self.size = -1
-        """Length of the tokens for which ``before`` and ``after`` are encoded, in characters; -1: they are not encoded yet."""
+        """Length, in characters, of the tokens for which ``before`` and ``after`` are encoded; -1: they are not encoded yet."""
         self.before = self.after = b""
         """Bytes of the request before and after the token."""
 
@@ -319,8 +303,7 @@ class Command(Request[Answer[Any]]):
         self.args = args
         self.timeout = timeout
         self.packed = b""
-        """The command as encoded for the connection, kept for commands that are sent again and again; empty before the
-        first use."""
+        """The command as encoded for the connection, for commands that are sent again and again; empty before the first use."""
 
 
 Call = Run[Any] | Command
@@ -345,8 +328,8 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 class AskPlace(Request[Answer[Any]]):
     """Request to send a call to one of the servers that are inspected. ``place``: index of the server.
 
-    ``all_of``: True if the call is about all keys on that server, as SCAN is. A Cluster client then must not route the call by
-    a key. Raises NotSent, Unknown or Refused if it gets no reply or an error.
+    ``all_of``: True if the call is about all keys on that server, as SCAN is, so that a Cluster client must not route it by a
+    key. Raises NotSent, Unknown or Refused if it gets no reply or an error.
     """
 
     __slots__ = __match_args__ = ("place", "call", "all_of")
@@ -358,10 +341,8 @@ class AskPlace(Request[Answer[Any]]):
 
 
 class RunOn(Request[Any]):
-    """Request to run an operation with ``home``, the driver of another server or set of servers.
-
-    Raises the errors of the operation.
-    """
+    """Request to run an operation with ``home``, the driver of another server or set of servers. Raises the operation's
+    errors."""
 
     __slots__ = __match_args__ = ("home", "operation")
 
@@ -374,7 +355,7 @@ class RunOn(Request[Any]):
 
 
 class AnswerCount(Protocol):
-    """An object that counts the replies of servers, and says when no further reply is needed."""
+    """A counter of the replies of servers, which knows when no further reply is needed."""
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         """Count the reply or the error of the server with index ``server``. Return True if no further reply is needed."""
@@ -388,10 +369,8 @@ class Poll(Request[None]):
     """Request to send calls to several servers at the same time. ``calls``: the call for each server; None: send none.
 
     ``counter`` gets the reply or the WireError of each server. No error is raised. The request ends when the counter needs no
-    further reply, when all servers have replied, or after ``within`` seconds.
-
-    The connections of servers that have not replied by then stay open. So the next call to such a server is carried out after
-    this one.
+    further reply, when all servers have replied, or after ``within`` seconds. The connections of servers that have not replied
+    by then stay open, so the next call to such a server is carried out after this one.
     """
 
     __slots__ = __match_args__ = ("calls", "counter", "within", "begins", "otherwise")
@@ -410,13 +389,12 @@ class Poll(Request[None]):
         self.begins = begins
         """True if the calls ask for votes; False if they undo something.
 
-        With True, a server is left out if it has owed the reply to an earlier call for more than ``within`` seconds.
+        A call for a vote is not sent to a server that has owed the reply to an earlier call for more than ``within`` seconds.
         """
         self.otherwise = otherwise
-        """Function that returns the call for the keeper to send if a call fails. Its argument is the index of the server.
-        None: no call.
+        """Function that returns a call, which the keeper (background thread) sends if one of ``calls`` fails; None: no call.
 
-        The keeper (background thread) also sends this call if the first one fails after the request has ended.
+        Its argument is the index of the server. The call may fail after this request has ended.
         """
 
 
@@ -487,8 +465,6 @@ class RandomFraction(Instant[float]):
 
 
 class Sleep(Request[None]):
-    """Request to wait for ``seconds`` seconds."""
-
     __slots__ = __match_args__ = ("seconds",)
 
     def __init__(self, seconds: float) -> None:
@@ -501,9 +477,8 @@ class Sleep(Request[None]):
 class WaitLocally(Request[None], Generic[W]):
     """Request to wait until the attempt gets the turn in the queue of its process (`_core.lock.local_queue`).
 
-    The turn is the right to hold the lock, or to ask the server for it. The request ends at `Attempt.until` at the latest. The
-    request may end early, so the caller checks whether it has the turn. Raises RuntimeError if the calling thread must not
-    wait.
+    The turn is the right to hold the lock, or to ask the server for it. The request ends at `Attempt.until` at the latest, but
+    may end early, so the caller checks whether it has the turn. Raises RuntimeError if the calling thread must not wait.
     """
 
     __slots__ = __match_args__ = ("attempt",)
@@ -518,8 +493,8 @@ class WaitLocally(Request[None], Generic[W]):
 class RegisterWaiter(Request[Outcome | None], Generic[W]):
     """Request to register a waiter for hand-over messages, and to wait until the inbox of its process is subscribed.
 
-    The inbox is the channel for messages to the process. The reply is None once the inbox is subscribed. Otherwise it is the
-    result of the wait: monotonic time ``until`` has passed, or the server is unreachable.
+    The inbox is the channel for messages to the process. The reply is None once the inbox is subscribed. Otherwise the reply is
+    the result of the whole wait: monotonic time ``until`` has passed, or the server is unreachable.
     """
 
     __slots__ = __match_args__ = ("waiter", "until")
@@ -532,8 +507,8 @@ class RegisterWaiter(Request[Outcome | None], Generic[W]):
 class Wait(Request[Outcome], Generic[W]):
     """Request to wait until a registered waiter has its result, or monotonic time ``until`` has passed (None: without limit).
 
-    ``answer``: the server's reply that the waiter is in its queue now; None if the waiter was in the queue before, and another
-    attempt has left it the position.
+    ``answer``: the server's reply that it has put the waiter into its queue; None: the waiter has inherited its position from
+    another attempt.
     """
 
     __slots__ = __match_args__ = ("waiter", "answer", "until")
@@ -589,8 +564,7 @@ class Unsubscribe(Instant[None]):
 
 
 class GetCoalescer(Instant[Any]):
-    """Request for the `Coalescer` of ``key``: the group of all callers in this process that wait for the same key of this
-    server."""
+    """Request for the `Coalescer` of ``key``, the group of all callers in this process that wait for this key of the server."""
 
     __slots__ = __match_args__ = ("key",)
 

@@ -1,4 +1,4 @@
-"""Wait for notifications of the server: a script publishes them to the inbox (pub/sub channel) of the waiting process.
+"""Wait for notifications, which a script on the server publishes to the inbox (pub/sub channel) of the waiting process.
 
 A listener is an object that waits for notifications, under an id of its own. A script notifies it by the message ``3
 <listener_id>``. The name of the inbox follows from the key prefix and from the part of the id before its dot
@@ -60,8 +60,8 @@ async def subscribed(until: float, prefix: bytes) -> Listener:
 async def await_notice(listener: Listener, until: float) -> None:
     """Wait until the listener is notified, or until monotonic time ``until`` has passed.
 
-    The caller must ask the server for changes after this call, not before it. A notification that arrives after the return
-    ends the next call at once.
+    The caller must ask the server for changes after this call, not before it. A notification that arrives after the return ends
+    the next call at once.
     """
     if not listener.hints:
         await AwaitNotice(listener, until)

@@ -48,7 +48,7 @@ class _Spec(NamedTuple):
     renew: bool
     max_hold: float | None
     timeout: float
-    """Maximum seconds to wait for one reply. It is much less than ``ttl``, so that there is time to send the request again."""
+    """Maximum seconds to wait for one reply; at most a third of ``ttl``, so that there is time to send the request again."""
     linger: float = 0.0
     """Seconds for which the lease is kept for quick reuse after its release, unless another client wants the lock; 0: not
     kept."""
@@ -70,7 +70,7 @@ class _Spec(NamedTuple):
     permits: Permits | None = None
     """Permits to acquire, of a semaphore or read-write lock; None: a plain lock with one holder."""
     home: bytes = b""
-    """Key prefix of the holder's inbox and process record, if a ``key=`` of the lock does not show it; otherwise empty."""
+    """Key prefix of the holder's inbox and process record, for a lock with ``key=``; otherwise empty."""
     label: str | None = None
     """Label (text for people) of the lock's user, shown to other processes; None: the label of the process is shown."""
 

@@ -1,1 +1,1 @@
-"""Redlock: a lock on several independent servers, which a client holds if a majority of them votes for it."""
+"""Redlock, a lock on several independent servers, which a client holds if a majority of them votes for it."""

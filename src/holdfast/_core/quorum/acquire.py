@@ -1,9 +1,9 @@
-"""Acquire, renew and release a lock on several independent servers: a client holds it if a majority votes for the client.
+"""Acquire, renew and release a lock on several independent servers. A client holds it if a majority votes for the client.
 
-All servers are asked for their votes at the same time. As soon as the result is certain, the client waits for no further
-reply. Each vote grants a range of fences. The range of the lock goes from the highest first fence to the highest last fence
-of the votes. A majority of the servers must confirm that they know this last fence. If there is no majority, the client
-undoes its votes.
+All servers are asked for their votes at the same time. As soon as the result is certain, the client waits for no further reply.
+Each vote grants a range of fences. The range of the lock goes from the highest first fence to the highest last fence of the
+votes. A majority of the servers must confirm that they know this last fence. If there is no majority, the client undoes its
+votes.
 
 The servers have no queues, because two clients would block each other if each were first in the queue of a server. Instead,
 each server notifies the waiting clients when the lock may be free (`_lua/quorum/vote.lua`).
@@ -58,7 +58,7 @@ from holdfast._core.requests import (
 )
 
 LOOK_EVERY_S = 1.0
-"""Average seconds between two rounds of votes of a waiting client without a notification, because notifications may be lost."""
+"""Average seconds between two rounds of votes of a waiting client that gets no notification. Notifications may be lost."""
 
 SPREAD_S = 0.004
 """Unit of random pauses, in seconds. After the first round in which no client got a majority, a pause is at most two units.
@@ -125,7 +125,6 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
 
 
 async def _subscribe(attempt: QuorumAttempt, now: float) -> None:
-    """Subscribe to the servers' notifications that the lock may be free."""
     attempt.listener_id = attempt.spec.signed(await NewToken())
     await Subscribe(attempt, min(now + attempt.spec.timeout, attempt.until or now + 1))
 
@@ -133,8 +132,8 @@ async def _subscribe(attempt: QuorumAttempt, now: float) -> None:
 async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRound:
     """Ask all servers for their votes once.
 
-    ``since``: monotonic time at which the wait began. ``more``: number of further fences to reserve, if the token already
-    holds the lock.
+    ``since``: monotonic time at which the wait began. ``more``: number of further fences to reserve, if the token already holds
+    the lock.
     """
     server_set, spec = attempt.server_set, attempt.spec
     attempt.may_be_on_server = True
@@ -277,8 +276,8 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
 async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: bool = False) -> None:
     """Undo the votes of the last round. Wait for the confirmation only of servers that have replied to the vote request.
 
-    On the other servers, the undo follows the vote request on the same connection. ``for_good``: True to end the subscription,
-    too, because the attempt does not go on. ``interrupted``: True if the operation was interrupted, and connections may be
+    On the other servers, the undo follows the vote request on the same connection. ``for_good``: True if the attempt does not
+    go on, so that its subscription ends, too. ``interrupted``: True if the operation was interrupted, and connections may be
     closed. The keeper (background thread) then repeats the undo until each server has replied.
     """
     listener_id = attempt.listener_id if for_good else ""
@@ -314,15 +313,15 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def _jitter(attempt: QuorumAttempt) -> float:
-    """Return a pseudo-random fraction from 0 to 1. It is made from the attempt's token, which is new in each round of votes."""
+    """Return a pseudo-random fraction from 0 to 1, made from the attempt's token, which is new in each round of votes."""
     return int(attempt.token[-4:], 16) / 0xFFFF
 
 
 def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int) -> float:
     """Return the seconds to wait before the next round of votes, unless a notification says earlier that the lock is free.
 
-    ``splits``: number of rounds in a row in which no client had a majority. The time is then random, so that the clients do
-    not all ask again at the same moment.
+    ``splits``: number of rounds in a row in which no client had a majority. The time is then random, so that the clients do not
+    all ask again at the same moment.
     """
     jitter = _jitter(attempt)
     if vote_round.holder()[1] < attempt.server_set.majority:
@@ -347,8 +346,7 @@ def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters:
 
 
 async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
-    """Wait until a majority of the servers has sent the notification that the lock is free, or monotonic time ``until`` has
-    passed.
+    """Wait until a majority of the servers has notified this attempt that the lock is free, or until monotonic time ``until``.
 
     After the first notification, the other servers get only a few milliseconds more.
     """
@@ -409,10 +407,7 @@ async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
 
 
 async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
-    """Have the keeper (background thread) release the votes of the servers with these indices.
-
-    The keeper sends each release until the server replies or its vote expires.
-    """
+    """Have the keeper (background thread) release the votes of the servers with these indices."""
     for number in servers:
         await GiveBack(*quorum_lease.giving_back_to(number))
 

@@ -28,8 +28,8 @@ class NodeLease(HeldLease):
         self.believed = believed
         """True once the server has confirmed that it votes for the holder. Unconfirmed votes do not count for the majority.
 
-        If the reply to the vote request is missing, the first renewal is sent early, and shows whether the server has voted
-        for the holder.
+        If the reply to the vote request is missing, the first renewal is sent early, to learn whether the server has voted for
+        the holder.
         """
         if not believed and self.spec.renew:
             soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
@@ -71,8 +71,8 @@ class QuorumLease(HeldLease):
         """The votes, by index of their server in the list of servers."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
-        """Id under which the holder subscribed to notifications before it got the lock, and indices of the servers that may
-        still have this subscription."""
+        """Id under which the holder subscribed to notifications before it got the lock, and servers that may still list this
+        id."""
         self.doubtful: set[int] = set()
         """Indices of the servers on which a late copy of a vote request may acquire the lock again, or has done so.
 
@@ -83,7 +83,7 @@ class QuorumLease(HeldLease):
 
     @property
     def deadline(self) -> float:
-        """Monotonic time, in seconds, at which the valid votes are not a majority any more; -infinity: they are none now."""
+        """Monotonic time, in seconds, at which the valid votes stop being a majority; -infinity: they are none now."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
@@ -91,7 +91,7 @@ class QuorumLease(HeldLease):
 
     @deadline.setter
     def deadline(self, at: float) -> None:
-        """Set the deadline that is used while the lease has no votes yet. Later, the deadline is computed from the votes."""
+        """Set the deadline of a lease that has no votes yet. Later, the deadline is computed from the votes."""
         self._least = at
 
     def note_request(self, now: float, ttl: float) -> float:
@@ -118,8 +118,7 @@ class QuorumLease(HeldLease):
             node_lease.end()
 
     def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> Run[int]:
-        """Return the request that releases the vote of the server with index ``server``, whether or not that vote was
-        confirmed.
+        """Return the request that releases the vote of the server with index ``server``, even if that vote was never confirmed.
 
         ``revoke``: True to make the server refuse late copies of the vote request, too. ``timeout``: maximum seconds to wait
         for the reply.
@@ -129,11 +128,7 @@ class QuorumLease(HeldLease):
         return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
-        """Return the arguments of a `GiveBack` request for the server with index ``server``.
-
-        The arguments are the request that releases the vote, the index, and the monotonic time, in seconds, after which the
-        request is not repeated.
-        """
+        """Return the arguments of a `GiveBack` request for the server with index ``server``."""
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 
     def servers(self) -> set[int]:
@@ -143,7 +138,7 @@ class QuorumLease(HeldLease):
     def lost_majority(self) -> bool:
         """Mark the lease as lost if the valid votes are not a majority.
 
-        Return True only for the caller that has marked the lease. This caller notifies the owner.
+        Return True only to the caller that has marked the lease, and therefore has to notify the owner.
         """
         if sum(node_lease.counts for node_lease in self.node_leases.values()) >= self.majority:
             return False

@@ -1,6 +1,6 @@
 """The keeper's state for several servers that vote together, behind the interface that a local queue uses.
 
-A local queue is the queue of a process for one lock. It uses the interface `_core.lock.ports.QueuePort`.
+A local queue is the queue of a process for one lock, and its interface is `_core.lock.ports.QueuePort`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class QuorumNodes:
         return outdated
 
     def forget(self, held_lease: HeldLease) -> None:
-        """Stop renewing the votes of a lease."""
         for node in self.nodes:
             node.forget(held_lease)
 
@@ -101,8 +100,8 @@ class QuorumNodes:
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """Renew the lease on all servers that have granted it, to learn whether the lease is lost.
 
-        Return the number of servers that are asked, and the number of them whose confirmation proves that the lease still
-        exists (a majority).
+        Return the number of servers that are asked, and how many of them must confirm the lease to prove that it exists (a
+        majority).
         """
         assert isinstance(held_lease, QuorumLease)
         return sum(
@@ -110,10 +109,8 @@ class QuorumNodes:
         ), self._majority
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """Revoke an attempt's token on all servers.
-
-        When a majority has replied or failed, let the next waiter of this process ask for votes.
-        """
+        """Revoke an attempt's token on all servers. When a majority has replied or failed, let the next waiter ask for
+        votes."""
         assert isinstance(attempt, QuorumAttempt)
         spec, back = attempt.spec, _Back(local_queue, self._majority)
         call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
@@ -121,9 +118,7 @@ class QuorumNodes:
             node.send_until_answered(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
-        """Release the lease on all servers.
-
-        When a majority has replied or failed, let the next waiter of this process ask for votes.
+        """Release the lease on all servers. When a majority has replied or failed, let the next waiter ask for votes.
 
         ``local_queue``: queue of this waiter; None: nobody waits.
         """
@@ -136,16 +131,13 @@ class QuorumNodes:
             self.nodes[number].send_until_answered(give, held_lease.latest, back)
 
     def close(self, error: WireError) -> None:
-        """End the wait of all attempts with ``error``, because this process stops. The caller holds the keeper's mutex."""
+        """End the wait of all attempts, because this process stops. The caller holds the keeper's mutex."""
         for local_queue in self._local_queues.values():
             local_queue.close(error)
 
 
 class _Back:
-    """A counter of servers that have replied to a release, or failed.
-
-    When they are a majority, it lets the next waiter of the process ask for votes.
-    """
+    """A counter of servers that have replied to a release, or failed. From a majority on, the next waiter may ask for votes."""
 
     def __init__(self, local_queue: Queue | None, needed: int) -> None:
         self._local_queue = local_queue

@@ -31,8 +31,7 @@ class ServerSet(NamedTuple):
     longest: float
     """Longest lease (``max_ttl``), in seconds. A server that may have lost its votes casts no vote for that long."""
     marker: bytes = marker_key(PREFIX)
-    """Key of the hash in which each server stores its run id. If the hash is missing or has another run id, the server may have
-    lost votes."""
+    """Key of a hash with the server's run id. A server without this hash, or with another run id in it, may have lost votes."""
 
     @property
     def majority(self) -> int:
@@ -40,10 +39,10 @@ class ServerSet(NamedTuple):
 
 
 class ServerClockEstimate:
-    """An estimate of the most advanced clock among the servers.
+    """An estimate of the clock of the server whose clock is ahead of all others.
 
-    Clients ask all servers for a fence that is this clock's time. Then all servers issue the same fence, so no second round
-    trip is needed to confirm the highest one.
+    Clients ask all servers for a fence that is this clock's time. All servers then issue the same fence, so that usually no
+    second round trip is needed to confirm the highest one.
     """
 
     __slots__ = ("_ahead",)
@@ -58,8 +57,7 @@ class ServerClockEstimate:
     def learn(self, answers: list[tuple[int, float]]) -> None:
         """Update the estimate from replies.
 
-        ``answers``: for each reply, the server's time in microseconds, and the monotonic time, in seconds, at which the reply
-        arrived.
+        ``answers``: server's time in microseconds, and monotonic time in seconds at which the reply arrived, for each reply.
         """
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
@@ -90,20 +88,18 @@ class QuorumAttempt(Attempt):
         self.listening_on: set[int] = set()
         """Indices of the servers that may have stored this waiter's subscription."""
         self.hints: set[object] = set()
-        """Servers (their nodes) that have notified this waiter, since its last round of votes, that the lock is free."""
+        """Nodes of the servers that have notified this waiter, since its last round of votes, that the lock is free."""
         self.since = since
-        """Monotonic time, in seconds, at which the wait began; 0: the time at which `take` was called is used."""
+        """Monotonic time, in seconds, at which the wait began; 0: when `take` was called."""
         self.voted: list[str] = []
-        """For each server, how `_lua/quorum/release_vote.lua` has to undo the last vote (its mode); empty: there is nothing
-        to undo."""
+        """For each server, the mode in which `_lua/quorum/release_vote.lua` has to undo the last vote; empty: nothing to
+        undo."""
         self.seen = 0
         """Highest fence in any server's reply so far."""
 
     def asking_again(self, token: str) -> QuorumAttempt:
-        """Return a copy of this attempt with a ``token`` that already holds the lock.
-
-        The copy is used to ask for a longer lease or further fences.
-        """
+        """Return a copy of this attempt with a ``token`` that already holds the lock, to ask for a longer lease or further
+        fences."""
         asking = QuorumAttempt(
             self.spec, token, server_set=self.server_set, clock_estimate=self.clock_estimate, since=self.since
         )
@@ -126,13 +122,12 @@ class QuorumAttempt(Attempt):
         return self.server_set.majority
 
     def wake(self) -> None:
-        """Wake the waiting thread or task, which then checks the notifications in `hints`."""
         assert self.slot is not None
         self.slot.put(None)
 
 
 class Yes(NamedTuple):
-    """A server's reply: it votes for this client. ``first`` and ``fence`` are the lowest and the highest granted fence."""
+    """A server's vote for this client. ``first`` and ``fence`` are the lowest and the highest granted fence."""
 
     run: bytes
     first: int
@@ -144,7 +139,7 @@ class Yes(NamedTuple):
 
 
 class HeldElsewhere(NamedTuple):
-    """A server's reply: it does not vote for this client, because another client holds the lock or is to get it next."""
+    """A server's reply that it does not vote for this client, because another client holds the lock or is to get it next."""
 
     run: bytes
     remaining: float | None
@@ -157,14 +152,14 @@ class HeldElsewhere(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """A server's reply: it casts no votes for ``seconds`` seconds, because it is new or may have lost its votes."""
+    """A server's reply that it casts no votes for ``seconds`` seconds, because it is new or may have lost its votes."""
 
     run: bytes
     seconds: float
 
 
 class ConfigDiffers(NamedTuple):
-    """A server's reply: its other clients use another list of servers, or another longest lease (``max_ttl``).
+    """A server's reply that its other clients use another list of servers, or another longest lease (``max_ttl``).
 
     ``about``: name of the parameter that differs. ``theirs``: value that the other clients use.
     """
@@ -237,7 +232,6 @@ class YesCount:
 
     @property
     def decided(self) -> bool:
-        """True if the missing replies cannot change the result any more."""
         return self.yes >= self._needed or self.yes + self._open < self._needed
 
     @property
@@ -270,7 +264,7 @@ class RenewalCount(YesCount):
 
 
 class VoteRound(YesCount):
-    """The replies of all servers in one round of votes for a lock, and what follows from them."""
+    """The replies of all servers in one round of votes for a lock, and conclusions from them."""
 
     def __init__(self, server_set: ServerSet) -> None:
         super().__init__(len(server_set.names), server_set.majority)
@@ -362,7 +356,7 @@ class VoteRound(YesCount):
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
-    """Return the reply of one server as text for a message. ``answer``: None if the server has not replied.
+    """Return the reply of one server (None: no reply) as text for a message.
 
     ``decided``: True if nobody waited for this reply any more.
     """
