@@ -317,8 +317,8 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
         """Yield the current leader (name, term, value), then each new one, without end; None while there is no leader.
 
         Changes arrive as notifications; the server is also asked at least every 10 seconds. The term numbers only rise. A
-        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
-        longer.
+        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30
+        seconds, or for more than ``ttl`` if that is longer.
         """
         watch = LeaderWatch()
         while True:
@@ -430,8 +430,8 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
         """Yield the current leader (name, term, value), then each new one, without end; None while there is no leader.
 
         Changes arrive as notifications; the server is also asked at least every 10 seconds. The term numbers only rise. A
-        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30 seconds, or for more than ``ttl`` if that is
-        longer.
+        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30
+        seconds, or for more than ``ttl`` if that is longer.
         """
         watch = LeaderWatch()
         while True:
