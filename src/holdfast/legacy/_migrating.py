@@ -1,5 +1,4 @@
-"""`Migrating` for threads and for asyncio, which acquires a new lock and then an old (timestamp) lock, and releases them in the
-reverse order."""
+"""`Migrating` for threads and for asyncio. It acquires a new lock and then an old (timestamp) lock."""
 
 from __future__ import annotations
 
@@ -108,19 +107,19 @@ class BaseMigratingLease:
 
     @property
     def fence(self) -> int:
-        """Return the fence of the new lock, greater than that of each earlier holder. The old lock alone has no fence."""
+        """The fence of the new lock, greater than that of each earlier holder. The old lock alone has no fence."""
         fence: int = self._both.new.fence
         return fence
 
     @property
     def key(self) -> str:
-        """Return the key of the old lock, which holds the expiry time."""
+        """The key of the old lock, which holds the expiry time."""
         key: str = self._both.old.key
         return key
 
     @property
     def name(self) -> str:
-        """Return the name of the new lock (`holdfast.Lock`), one of the two locks that are held."""
+        """The name of the new lock (`holdfast.Lock`), one of the two locks that are held."""
         name: str = self._both.new.name
         return name
 
@@ -142,7 +141,7 @@ class BaseMigratingLease:
 
 
 class BaseMigrating(BaseLock[M], Generic[M, Client]):
-    """The options of a migrating lock, and its flows (coroutines that serve the sync and the asyncio API)."""
+    """The options and the flows of a migrating lock: the part that the sync and the asyncio API share."""
 
     _old_type: Callable[..., Any]
     _new_type: Callable[..., Any]
@@ -169,7 +168,7 @@ class BaseMigrating(BaseLock[M], Generic[M, Client]):
 
     @property
     def name(self) -> str:
-        """Return the name of the new lock, one of the two locks."""
+        """The name of the new lock, one of the two locks."""
         name: str = self._new.lock(0).name
         return name
 
@@ -198,8 +197,7 @@ class _BaseNew:
 
 
 class _BaseOld(BaseTimestampLock[S, Client]):
-    """The old (timestamp) lock inside a `Migrating` lock. It does not warn of the dangers of timestamp locks, because its user
-    is migrating."""
+    """The old (timestamp) lock inside a `Migrating` lock. It gives no warning, because its user is migrating already."""
 
     _warns = False
 
@@ -259,14 +257,15 @@ class MigratingLease(BaseMigratingLease):
     """One acquisition of a `Migrating` lock, the target of ``with``."""
 
     def renew(self, ttl: Seconds | None = None) -> None:
-        """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
-        ServerError."""
+        """Renew both leases for ``ttl`` seconds from now (None: as before). Raises LeaseLost, NotHeld or ServerError."""
         self._both.new.renew(ttl)
         self._both.old.renew(ttl)
 
     def release(self) -> None:
-        """Release the old lock and the new one. Raises LeaseLost if one was lost, NotHeld if both were released before,
-        ServerError."""
+        """Release the old lock and the new one.
+
+        Raises LeaseLost if one was lost, NotHeld if both were released before, ServerError.
+        """
         complete(self._core.release())
 
 
@@ -305,14 +304,15 @@ class AioMigratingLease(BaseMigratingLease):
     """One acquisition of a `Migrating` lock, the target of ``async with``."""
 
     async def renew(self, ttl: Seconds | None = None) -> None:
-        """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
-        ServerError."""
+        """Renew both leases for ``ttl`` seconds from now (None: as before). Raises LeaseLost, NotHeld or ServerError."""
         await self._both.new.renew(ttl)
         await self._both.old.renew(ttl)
 
     async def release(self) -> None:
-        """Release the old lock and the new one. Raises LeaseLost if one was lost, NotHeld if both were released before,
-        ServerError."""
+        """Release the old lock and the new one.
+
+        Raises LeaseLost if one was lost, NotHeld if both were released before, ServerError.
+        """
         await self._core.release()
 
 

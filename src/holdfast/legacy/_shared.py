@@ -1,7 +1,4 @@
-"""The methods that the locks of this package share, and the flows (coroutines that serve the sync and the asyncio API).
-
-The locks are in `_timestamp` and `_migrating`.
-"""
+"""The methods and the flows that the locks of `_timestamp` and `_migrating` share."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ L = TypeVar("L")
 
 
 class LegacyCore:
-    """The state of a lease that other modules of holdfast may use; users do not see it."""
+    """The internal object of a lease. Other modules of holdfast use it; users do not see it."""
 
     def __init__(self, is_over: Callable[[], bool], release: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.is_over = is_over
@@ -53,7 +50,7 @@ class Detachable(NamedTuple):
 
 
 class BaseLock(Steps, Generic[L]):
-    """The state of a timestamp or migrating lock, and its flows (coroutines that serve the sync and the asyncio API)."""
+    """The state and the flows of a timestamp or migrating lock: the part that the sync and the asyncio API share."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)
@@ -63,12 +60,12 @@ class BaseLock(Steps, Generic[L]):
 
     @property
     def key(self) -> str:
-        """Return the key that holds the expiry time."""
+        """The key that holds the expiry time."""
         return self._text
 
     @property
     def lease(self) -> L | None:
-        """Return the lease of the latest acquisition by this lock object; None if there is none, or if it was released."""
+        """The lease of the latest acquisition by this lock object; None if there is none, or if it was released."""
         taken = self._current
         return None if taken is None or taken.is_over() else taken.lease
 
@@ -126,17 +123,13 @@ class BaseLock(Steps, Generic[L]):
         return Detachable(self._detach)
 
     def _detach(self, _core: object) -> None:
-        """Forget the ``with`` block that was entered last, because the end of a transaction will release the
-        lease."""
+        """Forget the ``with`` block that was entered last, because the end of a transaction will release its lease."""
         taken = self._current
         assert taken is not None
         self._entered.remove(taken)
 
     def _left(self, owner: int) -> L:
-        """Forget the ``with`` block that ends, and return the lease to release.
-
-        This is the lease of the block, or a newer one if the body released the lock and acquired it again.
-        """
+        """Forget the ``with`` block that ends, and return the lease to release."""
         taken = self._entered.innermost(owner)
         self._entered.remove(taken)
         again = self._current
@@ -156,8 +149,10 @@ class Base(InThreads, BaseLock[L]):
         return complete(self._acquire(blocking, timeout))
 
     def release(self) -> None:
-        """Release the lock; any thread may do this. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost,
-        ServerError."""
+        """Release the lock; any thread may do this.
+
+        Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError.
+        """
         complete(self._release())
 
     def __enter__(self) -> L:
@@ -185,8 +180,10 @@ class AioBase(InTasks, BaseLock[L]):
         return await self._acquire(blocking, timeout)
 
     async def release(self) -> None:
-        """Release the lock; any task may do this. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost,
-        ServerError."""
+        """Release the lock; any task may do this.
+
+        Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError.
+        """
         await self._release()
 
     async def __aenter__(self) -> L:

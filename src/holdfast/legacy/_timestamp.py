@@ -52,7 +52,7 @@ def make_stamp(timeout: float, key: str | bytes, ttl: Seconds, unit: object, clo
 
 
 def warn_once() -> None:
-    """Warn of the dangers of timestamp locks, once per process. The warning points to the line of the user's code."""
+    """Warn of the dangers of timestamp locks, once per process."""
     if not _warned.is_set():
         _warned.set()
         warnings.warn(
@@ -81,7 +81,7 @@ class BaseTimestampLease:
 
     @property
     def key(self) -> str:
-        """Return the key that holds the expiry time."""
+        """The key that holds the expiry time."""
         return self._stamp.key.decode(errors="backslashreplace")
 
     def __repr__(self) -> str:
@@ -105,7 +105,6 @@ class BaseTimestampLease:
             raise self._lease_lost(self._lost or "its time has passed, and it was not renewed")
 
     def _is_over(self) -> bool:
-        """Return True if the lease was released, or belongs to the process that forked this one."""
         return self._over or not self._process.here
 
     async def _release(self) -> None:
@@ -145,7 +144,7 @@ _TAKEN = (
 
 
 class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
-    """The options of a timestamp lock, and its flows (coroutines that serve the sync and the asyncio API)."""
+    """The options and the flows of a timestamp lock: the part that the sync and the asyncio API share."""
 
     _caller_type: type[BaseCaller]
     _lease_type: Callable[[BaseCaller, Stamp, Hold], S]
@@ -187,11 +186,7 @@ class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
 
 
 def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
-    """Raise LockTimeout if the lock stayed busy.
-
-    ``theirs``: facts about the other holder; None: the lock was acquired. ``since``: monotonic time, in seconds, of the first
-    try.
-    """
+    """Raise LockTimeout if ``theirs`` (facts about another holder) is not None. ``since``: monotonic time of the first try."""
     if theirs is not None:
         key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
         raise LockTimeout(
@@ -206,8 +201,7 @@ def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
 
 
 async def _ask(caller: BaseCaller, stamp: Stamp, operation: Coroutine[Any, Any, T]) -> T:
-    """Run an operation on a timestamp lock, and return its result. Raises ConfigError if the value in the key is not a time in
-    the lock's unit."""
+    """Run an operation on a timestamp lock. Raises ConfigError if the key's value is not a time in the lock's unit."""
     try:
         return await caller.run(operation, stamp.key, called(stamp))
     except Strange as strange:
@@ -215,17 +209,14 @@ async def _ask(caller: BaseCaller, stamp: Stamp, operation: Coroutine[Any, Any, 
 
 
 def called(stamp: Stamp) -> str:
-    """Return the text that names a timestamp lock in error messages."""
     return f"timestamp lock {stamp.key.decode(errors='backslashreplace')!r}"
 
 
 class TimestampLease(BaseTimestampLease):
-    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence, because the key has no room for
-    one."""
+    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence: the key has no room for one."""
 
     def renew(self, ttl: Seconds | None = None) -> None:
-        """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
-        extended.
+        """Renew the lease for ``ttl`` seconds from now (None: as before). The remaining time is not added.
 
         Raises LeaseLost, NotHeld or ServerError.
         """
@@ -263,19 +254,19 @@ class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[Timestam
     _lease_type = TimestampLease
 
     def locked(self) -> bool:
-        """Return True if the time in the key has not passed, so that a client holds the lock. Asks the server; raises
-        ServerError."""
+        """Return True if the time in the key has not passed, so that a client holds the lock.
+
+        Asks the server; raises ServerError.
+        """
         return complete(self._locked())
 
 
 @of_asyncio
 class AioTimestampLease(BaseTimestampLease):
-    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence, because the key has no room for
-    one."""
+    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence: the key has no room for one."""
 
     async def renew(self, ttl: Seconds | None = None) -> None:
-        """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
-        extended.
+        """Renew the lease for ``ttl`` seconds from now (None: as before). The remaining time is not added.
 
         Raises LeaseLost, NotHeld or ServerError.
         """
@@ -315,6 +306,8 @@ class AioTimestampLock(BaseTimestampLock[AioTimestampLease, AsyncClient], AioBas
     _lease_type = AioTimestampLease
 
     async def locked(self) -> bool:
-        """Return True if the time in the key has not passed, so that a client holds the lock. Asks the server; raises
-        ServerError."""
+        """Return True if the time in the key has not passed, so that a client holds the lock.
+
+        Asks the server; raises ServerError.
+        """
         return await self._locked()

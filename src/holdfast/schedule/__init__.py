@@ -1,9 +1,8 @@
 """Schedules, whose jobs run once per tick (scheduled time), however many processes serve them.
 
-`timetable` computes the ticks of a job, and `definition` stores a job's options on the server. `schedule` has the jobs, and the
-classes of both APIs. `service` serves a schedule from its start to its stop, and `engine` begins and ends the runs. `run` has
-the object that a job function receives, with the facts about its run. `_core.schedule.loop` decides which ticks a process
-runs.
+`timetable` computes the ticks of a job, and `definition` stores a job's options on the server. `schedule` has the classes for
+users, and `run` the object that a job function receives. `service` serves a schedule from its start to its stop, and `engine`
+begins and ends the runs. `_core.schedule.loop` decides which ticks a process runs.
 """
 
 from holdfast.schedule.command import Command, JobFailed

@@ -36,8 +36,10 @@ _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) 
 
 
 class JobFailed(HoldfastError):
-    """A job's command ended with an exit code other than 0, or could not be started. The message has the exit code and the last
-    printed lines, or the reason why the command did not start."""
+    """A job's command ended with an exit code other than 0, or could not be started.
+
+    The message has the exit code and the last printed lines, or the reason why the command did not start.
+    """
 
 
 class Command:
@@ -128,8 +130,7 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""Two messages for each kind of report by the guardian process: about one process, and about all further processes of one
-name."""
+"""Messages for each kind of report by the guardian: about one process, and about all further processes of one name."""
 
 
 def _signal_name(number: int) -> str:
@@ -139,7 +140,7 @@ def _signal_name(number: int) -> str:
 
 
 class _Execution:
-    """One execution of a command: its guardian process, its output, and its deadlines."""
+    """One execution of a command, with its guardian, its output, and its deadlines."""
 
     def __init__(self, command: Command, run: Run, guard: parent.Guard, output: int) -> None:
         self.command, self.run, self.guard, self.output = command, run, guard, output
@@ -149,11 +150,9 @@ class _Execution:
         self.over = self.ending = self.late = False
         self.confirmed = -math.inf
         self.kill_at = math.inf
-        """Monotonic time, in seconds, by which the guardian process must have killed the command, because the run's
-        lease ends."""
+        """Monotonic time in seconds by which the guardian must have killed the command, because the run's lease ends."""
         self.doom = math.inf
-        """Monotonic time, in seconds, by which the guardian process must have killed a cancelled command; infinity: not
-        cancelled."""
+        """Monotonic time in seconds by which the guardian must have killed a cancelled command; infinity: not cancelled."""
         self.lines: collections.deque[str] = collections.deque(maxlen=_LINES)
         self._unread = b""
 
@@ -199,7 +198,7 @@ class _Execution:
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
-        """If the lease was renewed, send the new deadline to the guardian process. It must end the command by then."""
+        """If the lease was renewed, tell the guardian the new time by which it must have ended the command."""
         if self.run.lease is None:
             return
         now = program.clock()  # read before remaining(): the time in between then makes the deadline early, not late
@@ -211,8 +210,7 @@ class _Execution:
             self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
     def _look_at_guardian(self) -> None:
-        """Kill the command at once if its guardian process has died or does not answer, because then nothing else would end the
-        command in time."""
+        """If the guardian has died or does not answer, kill the command, because nothing else would end it in time."""
         now = program.clock()
         due = min(self.kill_at, self.doom)
         silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
@@ -225,13 +223,11 @@ class _Execution:
             self.guard.ask(0.0 if now >= due else _ASK)
 
     def _remark(self, text: str) -> None:
-        """Pass a remark of holdfast about the command, such as why it was ended, to the caller's ``echo`` function."""
         if self.command.echo is not None:
             self.command.echo(text.translate(_SAFE))
 
     def _read(self) -> bool:
-        """Read the command's output. Return False at the end of the output, or if the command is over and has no more
-        output."""
+        """Read the command's output. Return False at its end, or if the command is over and no output is waiting."""
         try:
             data = os.read(self.output, 65536)
         except BlockingIOError:

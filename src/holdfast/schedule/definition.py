@@ -53,10 +53,7 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """Return the features in ``given`` as a set. ``given``: one text, such as "gpu", or several texts.
-
-    Raises ConfigError, which names ``parameter``, if a feature is not text.
-    """
+    """Return the features in ``given``, which is one text, such as "gpu", or several. Raises ConfigError."""
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(feature, str) for feature in found):
         raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)
@@ -77,8 +74,10 @@ def write(when: Timetable, options: Options) -> bytes:
 
 
 def parse(definition: bytes) -> tuple[Timetable, Options]:
-    """Return the timetable and options from a job's definition. Raises ConfigError if it cannot be read, for example because a
-    later release of holdfast wrote it."""
+    """Return the timetable and options from a job's definition. Raises ConfigError if they cannot be read.
+
+    For example, a later release of holdfast may have written the definition.
+    """
     try:
         facts = control_records.table(definition)
         for name, there in ON_THE_SERVER.items():
@@ -90,8 +89,7 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
 
 
 def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:
-    """Return the timetable and options from a job's definition. If the definition cannot be read, return the timetable and
-    options that this process has declared for the job."""
+    """Return the timetable and options from a job's definition, or those of this process if it cannot be read."""
     try:
         return parse(definition)
     except ConfigError:

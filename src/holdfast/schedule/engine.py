@@ -1,5 +1,4 @@
-"""Begin, cancel and end the runs of jobs, as `_core.schedule.loop` decides. Both `Schedule` classes, sync and asyncio, use this
-module."""
+"""Begin, cancel and end the runs of jobs, as `_core.schedule.loop` decides. Both `Schedule` classes use this module."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Launch(Protocol):
     def __call__(self, active_run: ActiveRun, run: Run, /) -> Callable[[], object]:
         """Begin a run in its own thread or task, and return a function that the engine calls to end the run.
 
-        The function cancels the task. For a run in a thread, it does nothing, because the engine has set `Run.cancelled`
-        before, and only the job's function can end the run.
+        The function cancels the task. For a thread it does nothing: `Run.cancelled` is set, and only the job can end the run.
         """
 
 
@@ -51,8 +49,7 @@ class Engine:
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
         self._halts: dict[ActiveRun, Callable[[], object]] = {}
-        """For each run, the function that `_launch` returned. An entry is removed when its function is called, or
-        when the run is over."""
+        """For each run, the function that `_launch` returned, until it was called or the run is over."""
 
     def do(self, todo: Todo) -> None:
         match todo:
@@ -156,8 +153,8 @@ class Engine:
             self._halt(active_run)
 
     def _halt(self, active_run: ActiveRun) -> None:
-        """Stop a run that was told to end, but only once, because a second cancellation would interrupt the clean-up of the
-        run's task."""
+        """Call the function that ends a run, only once: a second cancellation would interrupt the clean-up of the run's
+        task."""
         halt = self._halts.pop(active_run, None)
         if halt is not None:
             halt()
@@ -165,8 +162,7 @@ class Engine:
     # A run, in its own thread or task
 
     def call(self, active_run: ActiveRun, run: Run) -> Any:
-        """Call a job's function in the current thread or task, which belongs to the run; return its result, perhaps a
-        coroutine."""
+        """Call a job's function in the run's thread or task; return its result, perhaps a coroutine."""
         enter(run)
         function = self._functions[active_run.job.name]
         return function(**({"run": run} if takes_run(function) else {}))
@@ -175,7 +171,7 @@ class Engine:
         self.state.end(active_run, "ok", "" if result is None else _told(result))
 
     def raised(self, active_run: ActiveRun, run: Run, error: BaseException) -> None:
-        """Report the end of a run that raised an exception, and thus was lost, was cancelled, or failed."""
+        """Report the end of a run that raised an exception, because it lost its lease, was cancelled, or failed."""
         if run.lease.lost.is_set():
             self.state.end(active_run, "lost", f"its lease was lost: {run.lease.why}")
         elif isinstance(error, Cancelled) or (run.cancelled.is_set() and not isinstance(error, Exception)):
@@ -187,7 +183,7 @@ class Engine:
 
 
 def _told(what: object) -> str:
-    """Return the result or the exception of a job as text for the history, even if its ``__str__`` raises an exception."""
+    """Return the result or the exception of a job as text for the history, even if its ``__str__`` raises."""
     try:
         text = str(what)[:TEXT]
     except Exception as error:  # noqa: BLE001 - the __str__ of a user's class
@@ -200,7 +196,6 @@ def _s(definition: bytes) -> str:
 
 
 def takes_run(function: Callable[..., Any]) -> bool:
-    """Return True if the function has a parameter named ``run``."""
     try:
         return "run" in inspect.signature(function).parameters
     except ValueError:  # some functions written in C have no signature

@@ -78,7 +78,7 @@ def read(path: str) -> Plan:
 
 
 class _Table:
-    """A table of the TOML file, with its name for error messages. Raises ConfigError if created with an unknown key."""
+    """A table of the TOML file. Its ``name`` is for error messages. Raises ConfigError if it has an unknown key."""
 
     def __init__(self, path: str, name: str, values: dict[str, Any], known: set[str] | None) -> None:
         self.path, self.name, self.values = path, name, values
@@ -87,15 +87,14 @@ class _Table:
                 raise self.wrong(key, f"there is no such key; known keys: {', '.join(sorted(known))}")
 
     def wrong(self, key: str, why: str) -> ConfigError:
-        """Return the ConfigError about ``key`` or its value. It names the file and the key; ``why``: the reason."""
+        """Return a ConfigError that names the file and the key; ``why`` is the reason."""
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:
-        """Return a table inside this one; empty if it is missing. ``known``: the keys that it may have; None: any keys."""
+        """Return a table inside this one; empty if it is missing. ``known``: the keys that it may have; None: any."""
         return _Table(self.path, ".".join(filter(None, (self.name, key))), self.get(key, dict, {}), known)
 
     def get(self, key: str, kind: type, default: Any) -> Any:
-        """Return the value of a key, after checking its type; ``default`` if the key is missing."""
         value = self.values.get(key, default)
         if key in self.values and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             names = {str: "text", dict: "a table", int: "a whole number", bool: "true or false"}
@@ -103,7 +102,6 @@ class _Table:
         return value
 
     def texts(self, key: str) -> list[str]:
-        """Return the value of a key as a list of texts; the file may have one text or a list."""
         value = self.values.get(key, [])
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
@@ -111,7 +109,6 @@ class _Table:
         return found
 
     def seconds(self, key: str) -> float:
-        """Return the value of a key as seconds; the file may have a number or a duration as text."""
         value = self.values[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
@@ -121,7 +118,6 @@ class _Table:
         return duration
 
     def option(self, key: str) -> Any:
-        """Return the value of a job's option, converted to the type that the option needs."""
         if key in _TIMES:
             return self.seconds(key)
         if key == "on":

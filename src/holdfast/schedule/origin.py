@@ -17,8 +17,8 @@ from typing import Any
 from holdfast.schedule.command import Command
 
 RUNS = "_holdfast_runs"
-"""Name of the attribute in which a wrapper stores the function or `Command` that it wraps. A job whose function is such a
-wrapper has the origin of the wrapped object."""
+"""Name of the attribute in which a wrapper stores the function or `Command` that it wraps. The origin is that of this
+object."""
 
 LONGEST = 200
 """Maximum length of an origin, in characters."""

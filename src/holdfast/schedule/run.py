@@ -28,7 +28,7 @@ class Cancelled(HoldfastError):
 
 
 class RunLease(BaseLease):
-    """The lease of a job's run, renewed while the run goes on and released by the schedule at its end."""
+    """The lease of a job's run. It is renewed while the run goes on, and the schedule releases it at the end."""
 
     @property
     def lost(self) -> threading.Event:
@@ -56,7 +56,6 @@ class RunCore(LeaseCore):
         super().__init__(process, endpoint, register_lease(grant.attempt, grant), user_type=RunLease)
 
     def lost_event(self) -> threading.Event:
-        """Return the event that is set when the lease is lost."""
         self.expired()
         return self._event
 
@@ -80,8 +79,7 @@ class RunCore(LeaseCore):
 
 @dataclass(eq=False)
 class Run:
-    """One run of a job, with the facts about it. A job function with a parameter named ``run`` receives this object; other code
-    gets it from `current`."""
+    """One run of a job. A job function with a parameter named ``run`` receives this object; other code calls `current`."""
 
     job: str
     """Name of the job."""
@@ -92,8 +90,7 @@ class Run:
     fence: int
     """Fence of the run, greater than that of all earlier runs of the job. Send it with every write of the job."""
     lease: RunLease | Any = field(default=None, repr=False)
-    """Lease of the run. If it is lost, ``check()`` raises LeaseLost, and the Event ``lost`` is set. ``remaining()`` returns the
-    seconds until the lease ends."""
+    """Lease of the run, with ``check()``, ``remaining()`` (seconds) and the event ``lost``."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     """Event that is set when the run must end, because its lease is lost, ``max_runtime`` has passed, a person cancelled it, or
     the process stops.
@@ -122,5 +119,4 @@ def current() -> Run | None:
 
 
 def enter(run: Run) -> None:
-    """Make the calling thread or task part of a run, so that `current` returns that run."""
     _current.set(run)

@@ -57,7 +57,7 @@ ANSWER_WITHIN = 2.0
 """Maximum number of seconds to wait for one reply of the server."""
 
 IDLE = "called as a job it would do nothing; declare a function that iterates over it"
-"""Text of the error for a generator function that is declared as a job."""
+"""Error text for a generator function that is declared as a job."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Record:
     status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
     scheduled: float
     count: int = 1
-    """Number of consecutive ticks that this entry stands for. It is above 1 only if the ticks were skipped or missed; of missed
-    ticks, at most 1,000 are counted."""
+    """Number of consecutive ticks of this entry. It is above 1 only if they were skipped or missed; at most 1,000 missed ticks
+    are counted."""
     until: float = 0.0
     """Scheduled time of the last tick that the entry stands for."""
     started: float = 0.0
@@ -108,8 +108,7 @@ class Running:
     attempt: int
     fence: int
     remaining: float
-    """Seconds until the run's lease expires unless it is renewed. 0.0: the lease has expired, because the process did not renew
-    it."""
+    """Seconds until the run's lease expires unless it is renewed; 0.0 if the lease has expired."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class Overview:
 
 
 class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
-    """The jobs of a `Schedule`, the methods that declare jobs, and the flows (coroutines for the sync and the asyncio API)."""
+    """The jobs of a `Schedule`, and the flows of its methods: the part that the sync and the asyncio API share."""
 
     _foreign = SCHEDULE_METHODS
 
@@ -266,8 +265,10 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
         """Raise ConfigError for a function that this API (sync or asyncio) cannot run as a job."""
 
     def _new_state(self, timeout: float) -> ScheduleState:
-        """Return a new `ScheduleState`, the state of the schedule in this process, with the declared jobs that this process may
-        run. ``timeout``: seconds to wait for each reply."""
+        """Return a new `ScheduleState`, the state of the schedule in this process, with the jobs that this process may run.
+
+        ``timeout``: seconds to wait for each reply.
+        """
         mine = [job for job in self._jobs.values() if not job.options.on or self._features & set(job.options.on)]
         seats = [
             ServedJob(
@@ -335,7 +336,6 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
         return await self._caller.run(operation, self._keys.base, self._what)
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
-        """Raise ConfigError if the server has not carried out a command about the job; ``answer`` is its reply."""
         if isinstance(answer, UnknownJob):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
         if isinstance(answer, Full):
@@ -352,7 +352,6 @@ def _named(function: Callable[..., Any]) -> str:
 
 
 def record(entry: Entry) -> Record:
-    """Return a history entry from the server as the `Record` that users see."""
     ok = entry.status == "ok"
     return Record(
         status=entry.status.replace("-", " "),  # type: ignore[arg-type]
@@ -370,7 +369,6 @@ def record(entry: Entry) -> Record:
 
 
 def status(facts: JobFacts) -> JobStatus:
-    """Return a job's facts from the server as the `JobStatus` that users see."""
     try:
         when, options = parse(facts.definition)
         text, following = str(when), when.after(facts.last / 1e6)
@@ -395,7 +393,6 @@ def status(facts: JobFacts) -> JobStatus:
 
 
 def overview(found: commands.Overview) -> Overview:
-    """Return a schedule's facts from the server as the `Overview` that users see."""
     runners = [Runner(runner.host, runner.since / 1e6) for runner in found.runners]
     return Overview(found.exists, runners, [status(facts) for facts in found.jobs])
 
@@ -431,8 +428,7 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
     def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
-        Such a signal stops the schedule as `stop` with ``finish_within`` does. A second SIGTERM or SIGINT cancels the runs at
-        once.
+        A signal stops the schedule as `stop` does. After a second SIGTERM or SIGINT, the runs are cancelled at once.
         """
         left = seconds(finish_within, "finish_within", 0.0)
         self.start()
@@ -478,8 +474,7 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         return complete(self._overview()).jobs
 
     def runners(self) -> list[Runner]:
-        """Return the processes that serve the schedule, the longest-serving first. A killed process is listed for 30 s
-        more."""
+        """Return the processes that serve the schedule, the longest-serving first. A killed process stays listed for 30 s."""
         return complete(self._overview()).runners
 
     def history(self, job: str, last: int = 50) -> list[Record]:
@@ -487,8 +482,10 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         return complete(self._history(job, last))
 
     def pause(self, job: str) -> None:
-        """Stop running a job, in all processes, until `resume` is called. Ticks (scheduled times) in between are skipped. A run
-        that has begun goes on."""
+        """Stop running a job, in all processes, until `resume` is called.
+
+        Ticks (scheduled times) in between are skipped. A run that has begun goes on.
+        """
         complete(self._order(job, "pause"))
 
     def resume(self, job: str) -> None:
@@ -496,8 +493,11 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         complete(self._order(job, "resume"))
 
     def run_now(self, job: str) -> None:
-        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
-        that run has ended, or at once if the job was declared with ``overlap="allow"``."""
+        """Run a job once, now, in one of the processes that serve it.
+
+        If a run of the job is under way, the new run begins when that run has ended. If the job was declared with
+        ``overlap="allow"``, the new run begins at once.
+        """
         complete(self._order(job, "run"))
 
     def cancel(self, job: str) -> None:
@@ -539,8 +539,7 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     async def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
-        Such a signal stops the schedule as `stop` with ``finish_within`` does. A second SIGTERM or SIGINT cancels the runs at
-        once.
+        A signal stops the schedule as `stop` does. After a second SIGTERM or SIGINT, the runs are cancelled at once.
         """
         import asyncio  # Imported late: programs of threads need no asyncio.
 
@@ -591,8 +590,7 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         return (await self._overview()).jobs
 
     async def runners(self) -> list[Runner]:
-        """Return the processes that serve the schedule, the longest-serving first. A killed process is listed for 30 s
-        more."""
+        """Return the processes that serve the schedule, the longest-serving first. A killed process stays listed for 30 s."""
         return (await self._overview()).runners
 
     async def history(self, job: str, last: int = 50) -> list[Record]:
@@ -600,8 +598,10 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         return await self._history(job, last)
 
     async def pause(self, job: str) -> None:
-        """Stop running a job, in all processes, until `resume` is called. Ticks (scheduled times) in between are skipped. A run
-        that has begun goes on."""
+        """Stop running a job, in all processes, until `resume` is called.
+
+        Ticks (scheduled times) in between are skipped. A run that has begun goes on.
+        """
         await self._order(job, "pause")
 
     async def resume(self, job: str) -> None:
@@ -609,8 +609,11 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         await self._order(job, "resume")
 
     async def run_now(self, job: str) -> None:
-        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
-        that run has ended, or at once if the job was declared with ``overlap="allow"``."""
+        """Run a job once, now, in one of the processes that serve it.
+
+        If a run of the job is under way, the new run begins when that run has ended. If the job was declared with
+        ``overlap="allow"``, the new run begins at once.
+        """
         await self._order(job, "run")
 
     async def cancel(self, job: str) -> None:

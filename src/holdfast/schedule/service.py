@@ -44,8 +44,7 @@ class BaseService(Steps):
 
     @property
     def here(self) -> bool:
-        """True in the process (with asyncio, the event loop) that serves the schedule; False in a child forked from this
-        process."""
+        """True in the process that serves the schedule (with asyncio, in its event loop); False in a forked child."""
         return self.process is current()
 
     async def begin(self) -> None:
@@ -65,7 +64,6 @@ class BaseService(Steps):
         raise NotImplementedError
 
     def _go(self) -> None:
-        """Start the thread or task that serves the jobs."""
         raise NotImplementedError
 
     @staticmethod

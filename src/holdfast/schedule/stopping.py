@@ -26,8 +26,7 @@ class Stopping:
         return signal.SIGTERM, signal.SIGINT, hangup
 
     def heard(self, number: int, _frame: object = None) -> None:
-        """Stop the schedule after a signal, and give its runs ``wait`` seconds to end. If the schedule is stopping already,
-        cancel its runs at once."""
+        """Stop the schedule and give its runs ``wait`` seconds. If it is stopping already, cancel its runs at once."""
         if not self._begun:
             self._begun = True
             self._stop(self._wait)

@@ -49,8 +49,8 @@ class Timetable:
     """The ticks (scheduled times) of one job, in order; base class of `Cron` and `Every`.
 
     ``jitter``: maximum delay of a tick in seconds; 0: none. The delay is computed from the tick and ``salt``, a text that
-    differs for each job. So all processes compute the same delay, and jobs with the same ticks get different delays. A tick is
-    never delayed beyond the next tick.
+    differs for each job. So all processes compute the same delay, and different jobs have different delays. A tick is never
+    delayed beyond the next tick.
     """
 
     jitter: float
@@ -111,8 +111,7 @@ class Timetable:
 
 
 class Every(Timetable):
-    """A tick (scheduled time) every ``seconds``, at multiples of ``seconds`` since 1970. So the ticks do not depend on when a
-    process starts."""
+    """A tick (scheduled time) at each multiple of ``seconds`` since 1970, whenever the processes start."""
 
     seconds: float
 
@@ -167,8 +166,7 @@ class Cron(Timetable):
             return math.inf
 
     def _next_once(self, t: float) -> float:
-        """Return the next tick after ``t`` (Unix seconds) of a job that runs once per scheduled time, even if the zone's clock
-        shows that time twice."""
+        """Return the next tick after ``t`` (Unix seconds) of a job that runs once even if the clock shows its time twice."""
         for shown in self._due(self._shows(t)):
             tick = self._moment(shown)
             if tick > t:  # otherwise the clock has been set back, and shows a due time again
@@ -176,8 +174,7 @@ class Cron(Timetable):
         return math.inf
 
     def _next_by_clock(self, t: float) -> float:
-        """Return the next tick after ``t`` (Unix seconds) for a job that runs whenever the zone's clock shows a due time, even
-        if it shows that time twice."""
+        """Return the next tick after ``t`` (Unix seconds) of a job that runs each time that the clock shows a due time."""
         since, shown = t, self._shows(t)
         while True:
             due = next(self._due(shown), None)
