@@ -23,10 +23,8 @@ class Finder(Protocol):
         """Return the address for messages, without a password."""
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server to connect to now. This may ask other servers, and block for up to ``timeout`` seconds.
-
-        Raises NotSent if none answers, and Refused if they refuse the question or do not know the server.
-        """
+        """Return the server to connect to now. This may ask other servers, and block for up to ``timeout`` seconds. Raises
+        NotSent if none answers, and Refused if they refuse the question or do not know the server."""
 
 
 class Topology(Protocol):
@@ -50,10 +48,8 @@ class Topology(Protocol):
         """Return the endpoint to use for the locks of a slot. It may change when the slot moves to another server."""
 
     def refresh(self, timeout: float) -> None:
-        """Ask the servers for the owners of the slots. Blocks for up to ``timeout`` seconds.
-
-        Raises NotSent if no server answers, and Refused if they refuse the command.
-        """
+        """Ask the servers for the owners of the slots. Blocks for up to ``timeout`` seconds. Raises NotSent if no server
+        answers, and Refused if they refuse the command."""
 
 
 class Handshake:

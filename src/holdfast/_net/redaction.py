@@ -1,7 +1,4 @@
-"""Redaction of errors: remove frames whose local variables may contain a password from tracebacks.
-
-If the arguments do not fit a function, the error also shows a correct call.
-"""
+"""Redaction of errors: remove frames whose local variables may contain a password from tracebacks."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ T = TypeVar("T")
 def hides_client(name: str = "", usage: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a function that gets a client, so that its frames are removed from the tracebacks of errors.
 
-    Error reporters send the local variables of each frame, and those of this function may contain a password.
+    Error reporters send the local variables of each frame, and those of this function may contain a password. If the arguments
+    do not fit the function, the error also shows a correct call.
 
     ``name``: name of the function in Python's own errors about wrong arguments; if empty, the name that the function has.
     ``usage``: a correct call, for these errors; if empty, one that is derived from the parameters.

@@ -42,10 +42,8 @@ def _bad_url(why: str) -> ConfigError:
 
 
 def _no_scheme(url: str) -> str:
-    """Return what is wrong with a text that does not start with a known scheme.
-
-    The result repeats the text only if it looks like an address without a password.
-    """
+    """Return what is wrong with a text that has no known scheme. It is repeated only if it looks like an address without a
+    password."""
     in_python = "in Python, the first argument is a client or a URL, and the name is the second"
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
         return f"{url!r} is not a URL; if it is the address of a server, pass 'redis://{url}'; {in_python}"

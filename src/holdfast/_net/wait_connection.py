@@ -16,8 +16,7 @@ KEPT = 4
 """Maximum number of idle connections that stay open."""
 
 LATE = 0.2
-"""Seconds by which the client waits longer than WAIT may take on the server, so that the reply arrives even if WAIT times
-out."""
+"""Seconds that the client waits longer than WAIT may take on the server, so that the reply arrives even if WAIT times out."""
 
 
 class Dedicated:
@@ -78,7 +77,7 @@ class Dedicated:
 
 
 def outcome(run: Run[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
-    """Return the reply as the script's parser returns it, and the number of replicas that have acknowledged the script's
+    """Return the reply as its script's parser returns it, and the number of replicas that have acknowledged the script's
     writes.
 
     Raises Refused if one of the replies is an error, and Unknown if the script's reply is malformed.

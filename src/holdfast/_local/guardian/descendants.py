@@ -1,6 +1,6 @@
 """Find, signal and reap the descendants of a process, whatever group, session or parent they have now.
 
-On Linux, the process makes itself a child subreaper (prctl(2)): when the parent of a descendant ends, the subreaper becomes the
+On Linux, the process makes itself a child subreaper (prctl(2)). When the parent of a descendant ends, the subreaper becomes the
 descendant's parent. So all descendants have ended when wait(2) reports ECHILD. This is safer than a listing of processes, which
 may miss a process that is just being forked. Listings are used only to find the processes to signal. There is one exception: a
 descendant that joins another PID namespace (nsenter) may leave orphans there, and they become children of that namespace's
@@ -27,8 +27,7 @@ _NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
 """Errors of a read from /proc if the process has ended or is hidden. Other errors say nothing about the process."""
 
 PROBED = 100_000
-"""Maximum number of pids about which the kernel is asked one by one (1.7 us each), if /proc does not show this PID
-namespace."""
+"""Maximum number of pids to ask the kernel about, at 1.7 us each, if /proc does not show this PID namespace."""
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -68,7 +67,6 @@ class Process:
     def __init__(self, pid: int, parent: int, group: int, session: int, started: int, *, ended: bool = False) -> None:
         self.pid, self.parent, self.group, self.session, self.started = pid, parent, group, session, started
         self.ended = ended
-        """True if the process is a zombie."""
 
     def send(self, *signals: int) -> bool:
         """Send signals to the process, unless its pid now belongs to another process.
@@ -131,7 +129,7 @@ _own_proc: dict[int, bool] = {}
 def own_proc() -> bool:
     """Return True if /proc shows the PID namespace of this process.
 
-    Return False, for example, after ``unshare --pid`` without --mount-proc, because /proc then shows an outer PID namespace.
+    After ``unshare --pid`` without --mount-proc, for example, it shows an outer PID namespace.
     """
     me = os.getpid()  # a fork may be in another namespace
     if me not in _own_proc:
@@ -145,8 +143,7 @@ def own_proc() -> bool:
 
 
 def look(pid: int) -> Process | None:
-    """Return the facts about a process from /proc, or from system calls if /proc hides it (hidepid); None if it does not
-    exist."""
+    """Return the facts about a process from /proc, or from system calls if /proc hides it; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
@@ -222,8 +219,10 @@ def _children_of() -> Callable[[int], Iterable[int]]:
 
 
 def _listed(parent: int | str) -> Iterator[int]:
-    """Yield the pids of a process's children, which the kernel lists in /proc for each thread of the process. Raises OSError if
-    a list cannot be read."""
+    """Yield the pids of a process's children, which the kernel lists in /proc for each thread of the process.
+
+    Raises OSError if a list cannot be read.
+    """
     try:
         threads = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
     except _NOT_THERE:
@@ -239,9 +238,8 @@ def _listed(parent: int | str) -> Iterator[int]:
 def _searched() -> Callable[[int], Iterable[int]]:
     """Return a function that yields the pids of a process's children, for a kernel whose /proc has no lists of children.
 
-    The function reads the parent of every process from /proc. The mount option hidepid hides processes of other users there.
-    For hidden processes, the kernel is asked whether they are children of this process; the children of hidden processes stay
-    unknown.
+    The function reads the parent of every process from /proc. The mount option hidepid hides processes of other users there. Of
+    hidden processes, only the children of this process are found, by asking the kernel.
     """
     me, families = os.getpid(), dict[int, set[int]]()
     numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
@@ -256,8 +254,8 @@ def _searched() -> Callable[[int], Iterable[int]]:
 
 
 def _translated() -> list[int] | None:
-    """Return the pids of the children in the PID namespace of this process, if /proc shows an outer namespace with other pids;
-    else None."""
+    """Return the pids of the children in the PID namespace of this process, if /proc shows an outer one with other pids; else
+    None."""
     try:
         ours = _numbers("self")
         if ours[-1] != os.getpid() or not os.path.exists("/proc/thread-self/children"):  # noqa: PTH110
@@ -268,15 +266,19 @@ def _translated() -> list[int] | None:
 
 
 def _numbers(pid: int | str) -> list[int]:
-    """Return the pids of one process, one for each PID namespace that it is in, the innermost last. Raises OSError if /proc
-    does not show the process."""
+    """Return the pids of one process, one for each PID namespace that it is in, the innermost last.
+
+    Raises OSError if /proc does not show the process.
+    """
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         return [int(number) for line in file if line.startswith(b"NSpid:") for number in line.split()[1:]]
 
 
 def _probed() -> list[int] | None:
-    """Return the pids of this process's children, by asking the kernel about each possible pid; None if there are too many
-    possible pids, or if no child is found although there are some."""
+    """Return the pids of this process's children, by asking the kernel about each possible pid.
+
+    Return None if there are too many possible pids, or if no child is found although there are some.
+    """
     first, last = 1, _highest()
     if last > PROBED:  # otherwise all numbers are probed, because numbers start over after the highest one
         first, last = os.getpid(), _newest_number()  # every descendant was forked after this process
@@ -386,8 +388,8 @@ class Orphans:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap ended children of this process, except the guardian. Record that the living ones do not descend from the
-        guardian.
+        """Reap ended children of this process, except the guardian. The living ones do not descend from the guardian, so record
+        them.
 
         Call this while the guardian, whose pid is ``guardian``, lives. If /proc does not show this PID namespace, the living
         ones are recorded only with ``probe``, by asking the kernel about each possible pid, which is slow.
@@ -399,8 +401,8 @@ class Orphans:
             reap(pid)
         if probe or own_proc():
             found = children()
-            # A guardian becomes a zombie at the moment at which its children pass to this process. So if it is no zombie yet,
-            # its children are not among those found.
+            # A guardian becomes a zombie when its children pass to this process. So if it is no zombie yet, its children are
+            # not among those found.
             if found is not None and not (guardian and has_ended(guardian)):
                 self._others = {process.pid for process in found} - {guardian}
 
@@ -421,9 +423,9 @@ class Orphans:
                     return
                 self._others.discard(pid)
                 moved = reap(pid)
-            # While this process has children from before, wait(2) does not report that no other child is left, and a listing
-            # may miss a process that is just being forked. So two listings must show none, and no process may end in between:
-            # it may have forked another one, which ends in the same way, so that no listing shows any of them.
+            # While this process has other children, wait(2) cannot report ECHILD, and a listing may miss a process that is
+            # just being forked. So two listings must show none. No process may end in between, because it may have forked
+            # another one.
             if left == [] and not moved and not before:
                 return
             before = moved or left is None

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SETTLE = 0.5
-"""Seconds after the end of the command until the processes that outlive it are sent TERM. Some of them, such as ``tee`` at the
-end of a pipe, end by themselves in this time."""
+"""Seconds after the end of the command until the processes that outlive it are sent TERM.
 
-_POLL = 0.25  # seconds between two checks: timers of poll() stop while the machine is suspended, leases do not
+Some of them, such as ``tee`` at the end of a pipe, end by themselves in this time.
+"""
+
+_POLL = 0.25  # maximum seconds between two checks, because timers of poll() stop while the machine sleeps, and leases do not
 _STEP = 0.003  # seconds between two checks of ending processes, at first
 
 NAMED = 10
@@ -68,19 +70,22 @@ class Report(NamedTuple):
 
 
 class Guard:
-    """The owner's end of the channel to a guardian, the process that runs a command. Only `take_over` and `close` block.
+    """The owner's end of the channel to a guardian. Only `take_over` and `close` block.
 
     Each message is a line. Times are seconds of `_local.guardian.program.clock`.
 
     Messages to the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``, ``signal
     N``, ``term GRACE``, ``kill``, ``ping``.
 
-    Messages from the guardian: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late`` (not started,
-    because the deadline had passed; a new deadline and ``start`` may follow), ``ending`` (the deadline passed: TERM or KILL was
-    sent), ``left`` (processes that outlive the command were sent TERM), ``daemon PID NAME`` (one of them is a daemon),
-    ``refused PID NAME`` (a process that may not be signalled), ``stuck PID NAME`` (a process that survives KILL), ``gone`` (all
-    descendants have ended), ``pong``. At most `NAMED` processes of the same NAME are reported with their PIDs; all further ones
-    are reported together, with PID 0.
+    Messages from the guardian:
+
+    * ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS`` (the state of the command), ``pong``
+    * ``late`` (not started, because the deadline had passed; a new deadline and ``start`` may follow)
+    * ``ending`` (the deadline passed, and TERM or KILL was sent), ``gone`` (all descendants have ended)
+    * ``left`` (processes that outlive the command were sent TERM), ``daemon PID NAME`` (one of them is a daemon)
+    * ``refused PID NAME`` (a process that may not be signalled), ``stuck PID NAME`` (a process that survives KILL)
+
+    At most `NAMED` processes of the same NAME are reported with their PIDs. All further ones are reported together, with PID 0.
     """
 
     orphans: descendants.Orphans | None
@@ -97,8 +102,8 @@ class Guard:
         """
         self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
-        """True if the guardian has ended, or has not read its messages for very long. In both cases the command could outlive
-        the lease."""
+        """True if the guardian has ended, or has not read its messages for very long. The command could then outlive the
+        lease."""
         self.asked = math.inf
         """Time of the unanswered ``ping`` to the guardian, in seconds of `program.clock`; infinity if no ping is unanswered."""
         self._answered = -math.inf
@@ -108,12 +113,14 @@ class Guard:
         self._unread = b""
 
     def fileno(self) -> int:
-        """Return the file descriptor for select, readable when `reports` has something to return."""
+        """Return the file descriptor for select. It is readable when `reports` has something to return."""
         return self.channel
 
     def deadline(self, term_at: float, kill_at: float) -> None:
-        """Have the guardian send TERM and KILL to the command at these times, in seconds of `program.clock`, unless a later
-        call changes the times."""
+        """Have the guardian send TERM and KILL to the command at these times, in seconds of `program.clock`.
+
+        A later call changes the times.
+        """
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
     def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
@@ -128,7 +135,6 @@ class Guard:
         self._send(f"start {foreground:d} {grace!r} {keep_daemons:d} {variables}")
 
     def signal(self, signum: int) -> None:
-        """Have the guardian send a signal to the command's group."""
         self._send(f"signal {int(signum)}")
 
     def term(self, grace: float) -> None:
@@ -136,14 +142,14 @@ class Guard:
         self._send(f"term {grace!r}")
 
     def kill(self) -> None:
-        """Have the guardian send KILL now."""
         self._send("kill")
 
     def ask(self, every: float) -> None:
-        """Send a ping to the guardian if its last answer is older than ``every`` seconds.
+        """Send a ping to the guardian if its last answer is older than ``every`` seconds. `asked` is its time until an answer
+        arrives.
 
-        The time of the ping is in `asked` until the answer arrives. A guardian that does not answer, because it is stopped or
-        gets no processor time, could let the command outlive its lease.
+        A guardian that does not answer, because it is stopped or gets no processor time, could let the command outlive its
+        lease.
         """
         now = guardian_program.clock()
         if self.asked == math.inf and now >= self._answered + every:
@@ -151,8 +157,7 @@ class Guard:
             self._send("ping")
 
     def reports(self) -> list[Report]:
-        """Return the messages that the guardian has sent since the last call. Set `dead` if the guardian has closed the
-        channel."""
+        """Return the messages from the guardian since the last call. Set `dead` if the guardian has closed the channel."""
         data = b""
         try:
             data = os.read(self.channel, 65536)
@@ -164,7 +169,7 @@ class Guard:
         *lines, self._unread = (self._unread + data).split(b"\n")
         words = [line.decode(errors="replace").split(" ", 2) for line in lines]
         reports = [Report(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
-        if reports:  # any message counts as an answer: a guardian that was stopped does older work before it reads the ping
+        if reports:  # any message counts as an answer, because a guardian that was stopped reads the ping only after other work
             self.asked, self._answered = math.inf, guardian_program.clock()
         for report in reports:
             if report.word == "pid":
@@ -175,10 +180,8 @@ class Guard:
         return [report for report in reports if report.word != "pong"]
 
     def look_after_orphans(self) -> None:
-        """Reap children of this process that are not descendants of the command.
-
-        Call this regularly while the guardian lives.
-        """
+        """Reap children of this process that are not descendants of the command. Call this regularly while the guardian
+        lives."""
         if self.orphans is not None and not self.dead:
             self.orphans.note(self.pid)
 
@@ -186,7 +189,7 @@ class Guard:
         """Kill the guardian and all descendants of the command, and wait until they have ended.
 
         Call this when the guardian is dead or does not answer. ``tell(kind, pid, name)`` is called for each process that does
-        not end: the kind is "refused" if it may not be signalled, "stuck" if it survives KILL.
+        not end. Its kind is "refused" if it may not be signalled, and "stuck" if it survives KILL.
         """
         if self.orphans is not None:
             self.orphans.end(self.pid, lambda word, process: tell(word, process.pid, process.name()))
@@ -217,8 +220,7 @@ class Guard:
             pass
 
     def _hear_stuck(self, tell: Callable[[str, int, str], None]) -> None:
-        """Read the lines about processes that do not end until the guardian's program has ended, and pass each line to
-        ``tell``.
+        """Pass the lines about processes that do not end to ``tell``, until the guardian's program has ended.
 
         The end of file is not awaited, because a fork of this process may hold the pipe open.
         """
@@ -242,8 +244,8 @@ class Guard:
     def _send_child(self, *signals: int) -> None:
         """Send signals to the child process: the guardian, or the program that forked it.
 
-        Nothing is sent if the child has been reaped, because its pid may then belong to another process. The kernel reaps it if
-        this process ignores SIGCHLD; other code that waits for any child may reap it, too.
+        If the child has been reaped, nothing is sent, because its pid may belong to another process. The kernel reaps it if
+        this process ignores SIGCHLD, and other code that waits for any child may reap it.
         """
         for signum in signals:
             if descendants.is_child(self.pid):
@@ -262,9 +264,8 @@ class Guard:
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     """Fork the guardian of a command. Call this while the process has only one thread and holds no lock.
 
-    The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill the guardian. The
-    guardian stays in the session of this process, so that the command can use the terminal. The guardian ignores every signal
-    that can be ignored.
+    The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill it. It stays in the
+    session of this process, so that the command can use the terminal. It ignores every signal that can be ignored.
     """
     ignored = _ignored()
     orphans = descendants.Orphans()
@@ -414,8 +415,7 @@ class _Guardian:
         ``half``: the time halfway between the TERM and the KILL. Both are seconds of `program.clock`.
         """
         self.settled_at = math.inf
-        """Time, in seconds of `program.clock`, at which processes that outlive the command are sent TERM; infinity while the
-        command runs."""
+        """Time at which processes that outlive the command are sent TERM; infinity while the command runs."""
         self.killed_at = math.inf
         self.passed_term_at = self.passed_hup_at = -math.inf
         self.interrupted = False
@@ -423,15 +423,14 @@ class _Guardian:
         self.termed: set[tuple[int, int]] = set()
         self.told: set[int] = set()
         self.named: dict[tuple[str, str], int] = collections.defaultdict(int)
-        """Number of processes reported so far, by report word (such as "stuck") and process name; only the first `NAMED` are
-        reported singly."""
+        """Number of processes reported so far, by report word (such as "stuck") and process name."""
         self.company: tuple[set[int], int] | None = None
         self.step = _STEP
         self.over = False
         self._unread = b""
 
     def run(self) -> None:
-        """Serve until all descendants have ended, or the parent has ended and there is nothing to guard."""
+        """Serve until all descendants have ended, or the owner has ended and there is nothing to guard."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.channel, select.POLLIN)
@@ -449,7 +448,7 @@ class _Guardian:
 
     def _timeout(self) -> float:
         """Return the maximum seconds to wait for a message or a signal: the time until the next TERM, KILL or check is due."""
-        if not self.group.pid:  # the parent may send the start late
+        if not self.group.pid:  # the owner may send the start late
             return 60.0
         now = guardian_program.clock()
         due = min(self.kill_at, self.doom)
@@ -458,14 +457,13 @@ class _Guardian:
         elif now < self.half:
             due = min(due, self.half)
         left = min(max(due - now, 0.0) + 0.0005, _POLL) if due < math.inf else 60.0
-        # Nothing notifies this process when the parent of another process ends: check often while processes have to end.
+        # While processes have to end, check often, because nothing notifies this process when a descendant's parent ends.
         if min(self.settled_at, self.doom, self.killed_at) < math.inf:
             self.step = min(self.step * 1.5, 0.1)
             left = self.step if self.killed_at < math.inf else min(left, self.step)
         return left
 
     def _act(self, now: float) -> None:
-        """Do whatever is due at time ``now``: report, send TERM or KILL."""
         group = self.group
         if not group.pid or self.over:
             return
@@ -492,7 +490,7 @@ class _Guardian:
             self._term_outsiders(now)
 
     def _settle(self, now: float) -> None:
-        """Handle the end of the command: give the processes that it has left SETTLE seconds to end, before they are sent TERM.
+        """Handle the end of the command. The processes that it has left get SETTLE seconds to end, before they are sent TERM.
 
         Daemons are kept only if the command ended normally.
         """
@@ -503,12 +501,12 @@ class _Guardian:
         self.keep_daemons = self.keep_daemons and normal and self.doom == math.inf
 
     def _listen(self) -> bool:
-        """Carry out the parent's messages. Return False if the parent has closed the channel."""
+        """Carry out the owner's messages. Return False if the owner has closed the channel."""
         try:
             data = os.read(self.channel, 65536)
         except BlockingIOError:
             return True
-        except OSError:  # reset: the parent ended without having read all messages
+        except OSError:  # the owner has ended without having read all messages
             data = b""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
@@ -529,10 +527,10 @@ class _Guardian:
 
     def _start(self, foreground: str, grace: str, keep_daemons: str, variables: str) -> None:
         self.grace, self.keep_daemons = float(grace), keep_daemons == "1"
-        # True, for example, if the parent was stopped for long just after it had acquired the lock.
+        # The deadline may have passed if the owner was stopped for long just after it had acquired the lock.
         if guardian_program.clock() >= min(self.term_at, self.kill_at):
             self._tell("late")
-            self.term_at = self.kill_at = math.inf  # these times belong to a lease that is over; the parent may send a new one
+            self.term_at = self.kill_at = math.inf  # their lease is over, and the owner may send the times of a new one
             return
         env = {**self.env, **dict(variable.split("=", 1) for variable in variables.split(" "))}
         try:
@@ -560,8 +558,11 @@ class _Guardian:
             self.interrupted = True
 
     def _term(self, grace: float) -> None:
-        """Send TERM to the command's group, unless the owner's TERM was passed on to it within the last ``grace`` seconds. Many
-        programs end without cleaning up after a second TERM. ``grace``: also the seconds until KILL."""
+        """Send TERM to the command's group, and KILL ``grace`` seconds later.
+
+        If the owner's TERM was passed on within the last ``grace`` seconds, send no second TERM. After a second one, many
+        programs end without cleaning up.
+        """
         now = guardian_program.clock()
         self.doom, self.half, self.step = now + grace, now + grace / 2, _STEP
         if now >= self.passed_term_at + grace:
@@ -571,8 +572,10 @@ class _Guardian:
         self._term_outsiders(now)
 
     def _tell_of_refusals(self) -> None:
-        """Report the processes of the command's group that this user may not signal. A signal to the whole group does not show
-        which processes it did not reach."""
+        """Report the processes of the command's group that this user may not signal.
+
+        A signal to the whole group does not show which processes it did not reach.
+        """
         leader = descendants.look(self.group.pid) if self.group.status is None else None
         for process in [*([leader] if leader is not None else []), *self._others()]:
             if process.group == self.group.pid and not process.send(0):
@@ -582,8 +585,8 @@ class _Guardian:
         """Send TERM, once, to the descendants outside the command's process group.
 
         A descendant whose parent is alive is skipped at first, because programs such as timeout(1) and su(1) pass TERM on to
-        their children. After half of the grace time, such descendants get TERM too. Another guardian and its descendants get no
-        TERM from here, because the ``holdfast run`` that started that guardian sends TERM to them.
+        their children. After half of the grace time, such descendants get TERM, too. Another guardian and its descendants get
+        no TERM from here, because the ``holdfast run`` that started that guardian sends TERM to them.
         """
         guarded: set[int] = set()
         for process in self._others():  # parents come before their children
@@ -603,7 +606,7 @@ class _Guardian:
                 self._tell_of("daemon", process)
 
     def _kill(self) -> None:
-        """Begin to send KILL to all descendants; `_act` repeats it until none is left."""
+        """Begin to send KILL to all descendants. `_act` repeats it until none is left."""
         if self.group.pid and self.killed_at == math.inf:
             self.killed_at = guardian_program.clock()
             self.keep_daemons = self.keep_daemons and self.doom <= self.killed_at
@@ -644,10 +647,8 @@ class _Guardian:
         return [process for process in others if process.pid not in kept]
 
     def _is_daemon(self, process: descendants.Process) -> bool:
-        """Return True if a process is a daemon: an orphan in another session than the command's.
-
-        Valid only after the command has ended.
-        """
+        """Return True if a process is a daemon: an orphan in another session than the command's. Valid only after the command's
+        end."""
         return process.parent == os.getpid() and process.session != self.session
 
     def _only_daemons(self) -> bool:
@@ -670,8 +671,10 @@ class _Guardian:
             self._tell("left")
 
     def _tell_of(self, word: str, process: descendants.Process) -> None:
-        """Report a process to the owner, unless `NAMED` processes of that name were reported already; ``word``: kind of the
-        report, such as "stuck"."""
+        """Report a process to the owner. ``word``: kind of the report, such as "stuck".
+
+        Of each name, only the first `NAMED` processes are reported singly.
+        """
         if process.pid not in self.told:
             self.told.add(process.pid)
             name = process.name().replace("\n", "?")
@@ -683,4 +686,4 @@ class _Guardian:
         try:
             os.write(self.channel, line.encode() + b"\n")
         except OSError:
-            pass  # the parent has ended, or was stopped for very long; it will see the end of file
+            pass  # the owner has ended, or was stopped for very long; it will see the end of file

@@ -1,9 +1,9 @@
 """The guardian: a small process between an owner and a command, so that no process of the command outlives the owner.
 
-The process that wants to run a command (the owner) forks the guardian, and the guardian starts the command. If a process of
-the command ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds
-the other end of the guardian's channel open. When the owner ends, even by SIGKILL, the kernel closes that end. The guardian
-then reads the end of file, and kills the command with all its descendants.
+The process that wants to run a command (the owner) forks the guardian, and the guardian starts the command. If a process of the
+command ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds the
+other end of the guardian's channel open. When the owner ends, even by SIGKILL, the kernel closes that end. The guardian then
+reads the end of file, and kills the command with all its descendants.
 
 This module is also a program, which runs a private server: ``python *PROGRAM [--remove DIR] -- CMD...``. Its channel is stdin.
 On the end of file, or on SIGTERM, the program kills CMD and its descendants, and removes DIR. If CMD ends by itself, the
@@ -25,7 +25,7 @@ import time
 
 if __package__:
     from holdfast._local.guardian import descendants
-else:  # as a program: importing the package around it would double the start time
+else:  # this is a program, and importing the package around it would double its start time
     import descendants  # type: ignore[import-not-found,no-redef]
 
 TYPE_CHECKING = False  # typing is not imported, because this file is also a program that has to start quickly
@@ -39,7 +39,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 PROGRAM = ("-I", "-S", "-c", f"import sys; sys.path.append({_HERE!r}); import program; sys.exit(program.main())")
-"""Arguments for the Python interpreter that runs this module as a program. They import the module, so that its compiled code is
+"""Arguments for the Python interpreter that runs this module as a program. They import it, so that its compiled code is
 used."""
 
 NAME = "hf-guardian"
@@ -49,8 +49,8 @@ NAME = "hf-guardian"
 def kill_margin(lease: float) -> float:
     """Return how many seconds before the end of a lease a command that is still running must be killed.
 
-    The margin is needed to find and kill all descendants. That takes a few milliseconds, or a few hundred milliseconds on an
-    overloaded machine.
+    In this time, all descendants are found and killed. That takes a few milliseconds, or a few hundred on an overloaded
+    machine.
     """
     return min(0.5, lease / 10)
 
@@ -90,8 +90,7 @@ def alive(group: int) -> bool:
 
 
 def _members(group: int) -> dict[int, bool]:
-    """Map the pid of each member of a process group, as /proc lists them, to True if the process runs, or False if it is a
-    zombie."""
+    """Map the pid of each member of a process group, as /proc lists them, to False if it is a zombie, otherwise True."""
     try:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
     except OSError:
@@ -101,8 +100,7 @@ def _members(group: int) -> dict[int, bool]:
 
 
 def exit_code(status: int) -> int:
-    """Return the exit code that a shell shows for a wait status: the exit code of the process, or 128 + the signal that ended
-    it."""
+    """Return the exit code that a shell shows for a wait status."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -110,13 +108,13 @@ def exit_code(status: int) -> int:
 class Group:
     """A command as the leader of its own process group, with all its descendants inside and outside the group.
 
-    The method `reap` reaps the processes that have ended, but reaps the leader last. Until then the leader stays a zombie, so
-    that the kernel does not give its pid, which is also the id of the group, to another process.
+    The method `reap` reaps the leader last. Until then the leader stays a zombie, so that the kernel does not give its pid,
+    which is also the id of the group, to another process.
     """
 
     def __init__(self) -> None:
         self.subreaper = descendants.become_subreaper()
-        """True if this process is a subreaper. Otherwise descendants outside the group cannot be reached."""
+        """True if orphaned descendants become children of this process. Otherwise those outside the group cannot be reached."""
         self.pid = 0
         """Pid of the leader, which is also the id of the group; 0 before the start."""
         self.status: int | None = None
@@ -127,10 +125,7 @@ class Group:
         """errno of the failed exec of the command; 0 if it succeeded."""
         self._report = -1
         self.ends = 0
-        """Number of descendants reaped so far.
-
-        If the number is the same at two moments, no descendant has been reaped in between.
-        """
+        """Number of descendants reaped so far."""
         self._reaped = False
 
     def start(
@@ -155,11 +150,11 @@ class Group:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                descendants.die_with_parent()  # before the byte is awaited, which a parent that has ended never writes
+                descendants.die_with_parent()  # called first, because a parent that has ended never writes the byte
                 os.close(go_write)
                 _execute(argv, env, go_read, report, tty=tty, stdin=stdin, ignored=ignored)
             try:
-                os.setpgid(self.pid, self.pid)  # the child does this, too; the first of the two calls counts
+                os.setpgid(self.pid, self.pid)  # the child does this, too, and the first of the two calls counts
             except OSError:
                 pass
             if announce is not None:
@@ -171,10 +166,7 @@ class Group:
                 os.close(fd)
 
     def reap(self) -> list[int]:
-        """Reap ended processes.
-
-        Return the signal of each stop of the leader (job control); stops of other processes are ignored.
-        """
+        """Reap ended processes. Return the signal of each stop of the leader (job control)."""
         if not self.pid or self.gone:
             return []
         stops = self._look_at_leader() if self.status is None else []
@@ -225,7 +217,7 @@ class Group:
         while True:
             others = [process.pid for process in descendants.children() or () if process.pid != self.pid]
             ended = [pid for pid in others if descendants.reap(pid)]
-            if not ended:  # otherwise look again: the children of the reaped processes have become ours meanwhile
+            if not ended:  # otherwise look again, because the children of the reaped processes have become ours
                 return bool(others)
             self.ends += len(ended)
 
@@ -254,8 +246,7 @@ def _execute(
     stdin: int,
     ignored: Collection[int],
 ) -> NoReturn:
-    """Execute the command in the forked process, as leader of a new process group, after one byte has come from the pipe
-    ``go``.
+    """Execute the command in the forked process, as leader of a new process group, after a byte has come from the pipe ``go``.
 
     If the exec fails, write its errno to the pipe ``report``.
     """
@@ -285,10 +276,7 @@ def _execute(
 
 
 def rename() -> None:
-    """Rename this process to hf-guardian in ps, pgrep and pkill, so that ``pkill -9 -f "holdfast run"`` does not kill it.
-
-    The function overwrites the process's arguments in memory.
-    """
+    """Rename this process to hf-guardian in ps, pgrep and pkill, so that ``pkill -9 -f "holdfast run"`` does not kill it."""
     try:
         with open("/proc/self/comm", "w") as file:  # noqa: PTH123
             file.write(NAME)
@@ -330,7 +318,7 @@ def retreat(keep: Collection[int] = ()) -> int:
 
 
 def noted(signum: int, frame: object) -> None:
-    """Do nothing. This handles signals that are noticed by a byte on the wake-up file descriptor of `retreat`."""
+    """Do nothing. `retreat` makes Python write the signal to a file descriptor."""
 
 
 def noted_signals(wake: int) -> bytes:
@@ -342,8 +330,10 @@ def noted_signals(wake: int) -> bytes:
 
 
 def empty_hands(*descriptors: int) -> None:
-    """Replace these file descriptors by /dev/null, so that the guardian does not keep a pipe open that the command has
-    closed."""
+    """Replace these file descriptors by /dev/null.
+
+    Otherwise the guardian would keep a pipe open that the command has closed.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for fd in descriptors:
         os.dup2(null, fd)
@@ -382,13 +372,13 @@ def main() -> int:
         sys.stderr.flush()
     if options:
         if by_itself and os.fork():
-            os._exit(code)  # the parent gets the exit code now, but needs the directory until it closes the channel
+            os._exit(code)  # the owner gets the exit code now, but needs the directory until it closes the channel
         _remove_at_end(options[1], wait=by_itself)
     return code
 
 
 def _until_end(group: Group, wake: int) -> bool:
-    """Wait for the end of the command, and return True; return False if the owner ends first, or this program gets SIGTERM."""
+    """Wait for the end of the command, and return True. Return False if the owner ends first, or this program gets SIGTERM."""
     while True:
         group.reap()
         if group.status is not None:
@@ -401,10 +391,10 @@ def _until_end(group: Group, wake: int) -> bool:
 
 
 def _read_channel() -> bytes:
-    """Return data from the parent, which the caller ignores; empty if the parent has ended."""
+    """Return data from the owner, which the caller ignores; empty if the owner has ended."""
     try:
         return os.read(0, 65536)
-    except OSError:  # a socket that was reset, or no channel at all
+    except OSError:  # the owner has ended without reading, or there is no channel at all
         return b""
 
 
@@ -429,7 +419,7 @@ def _finish(group: Group, wake: int) -> int:
 
 
 def _remove_at_end(directory: str, *, wait: bool) -> None:
-    """Remove the directory. With ``wait``, first wait until the parent has closed the channel."""
+    """Remove the directory. With ``wait``, first wait until the owner has closed the channel."""
     if wait:
         empty_hands(1, 2)  # a reader of our output must not wait for this
         while _read_channel():

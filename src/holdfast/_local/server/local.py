@@ -1,7 +1,6 @@
 """``local://``: the server of this user on this machine, started if it is not running.
 
-If the server is already running, a client only needs its socket path (`paths.socket_path`). If the client cannot connect, it
-calls `ensure`, which starts the server.
+A client first tries to connect to the socket (`paths.socket_path`). If that fails, it calls `ensure`, which starts the server.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ class PrivateServer:
                     machine can connect to the port; empty: none
     ``binary``      path of the server program; None: holdfast finds one
 
-    ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP) and
-    ``directory`` are attributes that tell how to reach the server; ``address`` is the URL without the password. Raises
-    ConfigError if there is no server program, ServerError if the server does not start.
+    The attributes ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP)
+    and ``directory`` tell how to reach the server. Raises ConfigError if there is no server program, and ServerError if the
+    server does not start.
     """
 
     directory: Path
@@ -129,7 +129,7 @@ class PrivateServer:
         with ours, theirs:
             ours.shutdown(socket.SHUT_WR)
             theirs.close()
-            # The end of file comes when the last guardian has ended, which removes the directory. Each `_start` creates one.
+            # Each `_start` creates a guardian. The last one removes the directory. When it has ended, the end of file comes.
             ours.recv(1)
         if self._guardian is not None:
             self._guardian.wait()
@@ -140,8 +140,10 @@ class PrivateServer:
         return tail(str(self.directory / "server.log"))
 
     def let_go(self) -> None:
-        """Close the channel to the guardian that a forked child has inherited. Otherwise the server would run until that child
-        ends, too."""
+        """Close the channel to the guardian that a forked child has inherited.
+
+        Otherwise the server would run until that child ends, too.
+        """
         if self._channel is not None:
             for end in self._channel:
                 end.close()

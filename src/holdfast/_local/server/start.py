@@ -1,5 +1,4 @@
-"""Start the local server, which serves ``local://`` URLs. If several processes find that the server is not running, only one of
-them starts it."""
+"""Start the local server, which serves ``local://`` URLs. If several processes need it at once, only one of them starts it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from holdfast._local.server.process import make_private
 from holdfast.errors import ConfigError, ServerError
 
 IDLE = 600.0
-"""A local server ends after this number of seconds without use. HOLDFAST_LOCAL_IDLE of the starting process overrides it."""
+"""Seconds without use after which a local server ends. HOLDFAST_LOCAL_IDLE of the starting process overrides it."""
 
 _KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Environment variables that are passed from the starting process to the server.
@@ -45,7 +44,7 @@ def start(directory: str, timeout: float) -> None:
         if not paths.listening(path):
             _launch(place, arguments, log, deadline)
     finally:
-        fcntl.flock(turn, fcntl.LOCK_UN)  # closing alone would leave the lock to a child that was forked meanwhile
+        fcntl.flock(turn, fcntl.LOCK_UN)  # a child that was forked meanwhile would keep the lock if it were only closed
         os.close(turn)
         os.close(log)
 
@@ -66,12 +65,12 @@ def _idle() -> float:
 
 
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
-    """Wait until no other process is starting the server, or until monotonic time ``deadline``.
+    """Wait until this process has locked the file ``turn``, the server listens on the socket ``path``, or ``deadline`` has
+    passed.
 
-    A process locks the file with the descriptor ``turn`` while it starts the server. So return once this process has locked
-    that file, or earlier if the server listens on the socket ``path``. Without the wait, ten processes would start ten
-    supervisors (programs that run the server), and nine of these would end because the directory is in use. If the wait ends at
-    the deadline, there is still only one server, because the supervisor also locks the directory.
+    A process locks the file while it starts the server. Without the lock, ten processes would start ten supervisors, and nine
+    of these would end because the directory is in use. At the deadline, the process goes on without the lock. There is still
+    only one server, because the supervisor also locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:
@@ -98,7 +97,7 @@ def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> Non
             pass_fds=[report],
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
             start_new_session=True,
-        ):  # the supervisor forks at once and only its child stays, so the end of the `with` waits only for the fork
+        ):  # the supervisor forks, and only its child stays, so the end of the `with` waits only for the fork
             os.close(report)
             report = -1
             said = _hear(hear, deadline)

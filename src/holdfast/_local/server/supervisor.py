@@ -1,7 +1,7 @@
 """The program that starts the local server, watches its log, and ends it when nobody has used it for a while.
 
-It runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``, and imports nothing of holdfast, so that it
-starts quickly and stays small. The module `start` runs it; other modules of this package also use `Connection`.
+It runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``, and imports nothing of holdfast, so that it starts
+quickly and stays small. The module `start` runs it. Other modules of this package also use `Connection`.
 
 The supervisor locks the directory (flock), and the server inherits that lock. While the supervisor or its server is running, no
 other supervisor can start a server in the directory. So two servers never write to the same append-only file.
@@ -49,8 +49,10 @@ class Connection:
         self._file = self._socket.makefile("rb")
 
     def __call__(self, *command: str) -> Any:
-        """Send a command, and return the reply: str, int, None or a list of these. Raises OSError if the server refuses it or
-        disconnects."""
+        """Send a command, and return the reply: str, int, None or a list of these.
+
+        Raises OSError if the server refuses the command or disconnects.
+        """
         words = [word.encode() for word in command]
         self._socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
         return self._reply()
@@ -83,8 +85,7 @@ class Connection:
 
 
 def tail(path: str, since: int = 0) -> str:
-    """Return the lines that a log file got after byte ``since``, at most the last TAIL of them; "" if the file cannot be
-    read."""
+    """Return the lines that a log file got after byte ``since``, at most the last TAIL of them; "" if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - 4096))
@@ -110,8 +111,7 @@ class Supervisor:
         return os.path.join(self.directory, name)
 
     def tell(self, message: str) -> None:
-        """Send the first message to the starting process; later calls do nothing. If that process has ended, ignore the
-        error."""
+        """Send the first message to the starting process. Later calls do nothing."""
         if self.report >= 0:
             with contextlib.suppress(OSError):
                 os.write(self.report, message.encode())
@@ -141,7 +141,7 @@ class Supervisor:
         raise TimeoutError(f"another server holds {self.directory} and does not answer")
 
     def start(self, server: str) -> None:
-        """Start the server program ``server`` and wait until it answers. This takes long if the append-only file is long.
+        """Start the program ``server`` and wait until it answers. This takes long if the append-only file is long.
 
         Raises RuntimeError if the server ends before it answers.
         """
@@ -201,40 +201,42 @@ class Supervisor:
             self.trim_log()
             self.keep_files()
             if self.connection is not None:
-                # Readable: the server has closed the connection, so it has ended.
+                # The connection is readable when the server has closed it, because the server has ended.
                 select.select([self.connection], [], [], pause)
             else:
                 time.sleep(min(pause, 0.02))
 
     def in_use(self) -> bool:
-        """Return True if a client is connected, has connected since the last call, or has left a running lease. Return True
-        also if this is unknown."""
+        """Return True if a client is connected, has connected since the last call, or has left a running lease.
+
+        Return True also if that is unknown.
+        """
         try:
             server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
             connected = int(server.info("stats")["total_connections_received"])
             known, self.connected = self.connected, connected
             return connected != known or int(server.info("clients")["connected_clients"]) > 1 or leases(server)
-        except OSError:  # the server hangs or has ended; a connection with an outstanding reply is of no more use
+        except OSError:  # the server hangs or has ended; a late reply would be taken for that to the next command
             self.disconnect()
             return True
 
     def closed(self) -> bool:
-        """Rename the socket so that no client finds it, and return True. If a client uses the server even so, or the server
-        does not answer, rename the socket back and return False."""
+        """Rename the socket so that no client finds it, and return True.
+
+        If a client uses the server even so, or the server does not answer, rename the socket back and return False.
+        """
         os.rename(self.path(SOCKET), self.path(BOOT))
         with contextlib.suppress(OSError):
-            # Two replies come from two iterations of the server's loop: it has then accepted every client that came before
-            # the rename.
+            # Two replies take two iterations of the server's loop. So the server has then accepted every client that came
+            # before the renaming.
             if self.connection and self.connection("PING") and not self.in_use():
                 return True
         os.rename(self.path(BOOT), self.path(SOCKET))
         return False
 
     def reachable(self) -> bool:
-        """Return True if clients still find this server.
-
-        Otherwise the server must end, because the next client starts another server.
-        """
+        """Return True if clients still find this server. Otherwise it must end, because the next client starts another
+        server."""
         return self.owned() and os.path.exists(self.path(SOCKET))
 
     def owned(self) -> bool:
@@ -251,8 +253,7 @@ class Supervisor:
                 os.replace(self.path(LOG), self.path(LOG + ".1"))  # the server opens its log anew for each line
 
     def keep_files(self) -> None:
-        """Set the modification times of all files to now, once an hour, so that programs that delete old files in /tmp keep
-        them."""
+        """Set the modification times of all files to now, once an hour, because some programs delete old files in /tmp."""
         if time.monotonic() < self.kept + 3600:
             return
         self.kept = time.monotonic()
@@ -334,9 +335,8 @@ def spawn(command: list[str], keep: int) -> int:
 def main(directory: str, report: str, idle: str, server: str) -> int:
     """Run the supervisor until its server ends, and return the exit status.
 
-    Once a server answers in the directory, write ``ok`` to the file descriptor ``report``; if that fails, write the error
-    instead. If the server was already running there, return at once. ``idle``: seconds without use after which the server is
-    stopped.
+    Write ``ok`` to the file descriptor ``report`` once a server answers in the directory, or the error if that fails. If the
+    server was already running there, return at once. ``idle``: seconds without use after which the server is stopped.
     """
     os.set_inheritable(int(report), False)
     if os.fork():

@@ -65,8 +65,8 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """Do nothing, because a transaction needs no clean-up. When its loop is closed, its connection ends, and so the
-        transaction."""
+        """Do nothing, because a transaction needs no clean-up. When its loop is closed, its connection and the transaction
+        end."""
 
     async def _ask(self, request: CallClient) -> Any:
         """Await a call of the client, and return its result.

@@ -1,5 +1,4 @@
-"""Wait until replicas have acknowledged a lock, by the command WAIT. The drivers for threads and for asyncio use this
-module."""
+"""Wait until replicas have acknowledged a lock, by the command WAIT, for the drivers of threads and of asyncio."""
 
 from __future__ import annotations
 

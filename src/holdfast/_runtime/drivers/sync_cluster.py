@@ -35,8 +35,7 @@ class ShardDriver(Driver):
         return token_in(self.process, self.endpoint)
 
     def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server that owns its slot, and return the reply with the times of the request. Raises
-        WireError."""
+        """Send a call to the server that owns its slot. Return the reply with the times of the request. Raises WireError."""
         redirects, deadline = self._cluster.redirects(call), self._clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
