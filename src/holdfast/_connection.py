@@ -179,7 +179,7 @@ else:
 
 
 class BaseConnection(ForeignMethods):
-    """The client and the defaults of a connection: the part that both APIs share."""
+    """The client and the defaults of a connection, shared by the sync and the asyncio API."""
 
     _foreign = CONNECTION_METHODS
 

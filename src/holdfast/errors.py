@@ -143,8 +143,8 @@ class TicketRefused(HoldfastError):
     name: str
     key: str
     reason: str
-    """Reason why the ticket is refused: ``used`` (redeemed before); ``expired``; ``gone`` (the lock was broken before the
-    ticket expired); ``late`` (the server's answer came too late)."""
+    """Reason why the ticket is refused: ``used`` (redeemed before); ``expired``; ``gone`` (the lock was broken or deleted, the
+    server lost its data, or it is another server); ``late`` (the server's answer came too late)."""
 
 
 class QuorumError(HoldfastError):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class BaseAcquisition(BaseLock[L, Client]):
-    """A lock object and its latest lease: the part that the sync and the asyncio API share."""
+    """A lock object and its latest lease, shared by the sync and the asyncio API."""
 
     def _start(self) -> None:
         self._current: Any = None
@@ -70,7 +70,7 @@ class BaseAcquisition(BaseLock[L, Client]):
         return None if core is None else core.user_lease()
 
     async def _operate(self, driver: Any, attempt: Attempt, wait: float | None) -> tuple[Any, Grant | Busy]:
-        """Acquire the lock with an operation. Return the driver that has run the operation, and the result."""
+        """Run the whole operation that acquires the lock. Return the driver that ran it, and the result."""
         while True:
             result = None if attempt.led or attempt.entered else self._at_once(attempt)
             if result is not None:
@@ -154,7 +154,7 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             core = self._live()
             if core is None:
                 raise self._not_held()
-            done = not self._spec.linger and core.try_release()  # a lease that may linger is never uncontended
+            done = not self._spec.linger and core.try_release()  # this fast path is not for leases that may linger
             if not done:
                 core.go_on_releasing(done is None)
         except HoldfastError:
@@ -328,7 +328,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         core = self._live()
         if core is None:
             raise self._not_held()
-        done = not self._spec.linger and await core.try_release()  # a lease that may linger is never uncontended
+        done = not self._spec.linger and await core.try_release()  # this fast path is not for leases that may linger
         if not done:
             await core.go_on_releasing(done is None)
 

@@ -68,7 +68,7 @@ def _unstorable(annotation: Any, plain: tuple[type, ...], codec: str) -> Any:
 
 
 def _fits(one: type, kind: type) -> bool:
-    """Return True if a value of the plain type ``one`` may be of type ``kind``, as a list is a Sequence."""
+    """Return True if a value of type ``one`` may be of type ``kind``, as a list is a Sequence."""
     try:
         return issubclass(one, kind)
     except TypeError:

@@ -1,4 +1,4 @@
-"""`Barrier` between processes, for threads and for asyncio: participants wait for each other."""
+"""`Barrier`, at which processes wait for each other. For threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST = 10_000
 
 
 class BaseBarrier(Named, Steps, Generic[Client]):
-    """A barrier: the part that the sync and the asyncio API share."""
+    """A barrier, shared by the sync and the asyncio API."""
 
     _error: Any
     """Class of the error that is raised if the barrier is broken."""

@@ -1,4 +1,4 @@
-"""Callers: objects that send operations about one key to a server, from a thread or an asyncio task. Locks do not use them.
+"""Callers send operations about one key to a server, from a thread or an asyncio task. Locks do not use them.
 
 The coroutine methods of a caller are steps of flows, which both APIs await (see `holdfast._api.flow`).
 """

@@ -1,4 +1,4 @@
-"""`find_deadlocks` for threads and for asyncio: find cycles of clients that wait for each other's locks."""
+"""`find_deadlocks` finds cycles of clients that wait for each other's locks. For threads and for asyncio."""
 
 from __future__ import annotations
 

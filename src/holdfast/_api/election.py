@@ -1,4 +1,4 @@
-"""`Election` for threads and for asyncio: a candidate for the leadership of several processes, and its term."""
+"""An `Election` is a candidate for the leadership of several processes, for threads or for asyncio."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
 class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
-    """The options and the state of one candidate: the part that the sync and the asyncio API share."""
+    """The options and the state of one candidate, shared by the sync and the asyncio API."""
 
     _foreign = ELECTION_METHODS
 

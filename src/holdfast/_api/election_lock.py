@@ -1,4 +1,4 @@
-"""The lock of an election: its holder leads. `holdfast._api.election.Election` is the candidate that uses it."""
+"""The lock of an election, whose holder leads. `holdfast._api.election.Election` is the candidate that uses it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class BaseElectionLock(BaseLock[L, Client]):
 
 
 class BaseTermCore(LeaseCore):
-    """The internal object of a term (time as the leader) on one server: the part that the sync and the asyncio API share."""
+    """The internal object of a term (time as the leader) on one server, shared by the sync and the asyncio API."""
 
     attempt: Candidacy
 

@@ -272,7 +272,7 @@ def hint_for_name(name: str) -> str:
 
 
 class ForeignMethods:
-    """A base class whose error names the right method when a user looks up a method of another library."""
+    """A base class whose objects raise a helpful error if a user looks up a method of another library."""
 
     _foreign: ClassVar[Words] = LOCK_METHODS
     """Methods and attributes of other libraries, and what this class has instead."""
@@ -292,8 +292,10 @@ class WrongWithError(TypeError, AttributeError):
 
 
 class NoWith:
-    """A descriptor in the place of ``__enter__`` or ``__aenter__``. Looking the method up raises WrongWithError with ``hint``,
-    so that the object does not count as a context manager of that kind."""
+    """A descriptor in the place of ``__enter__`` or ``__aenter__``. Looking it up raises WrongWithError with ``hint``.
+
+    So the object does not count as a context manager of that kind.
+    """
 
     def __init__(self, hint: str) -> None:
         self._hint = hint

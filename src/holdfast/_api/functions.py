@@ -40,8 +40,8 @@ def refuse_class(function: object) -> None:
 def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
     """Raise ConfigError if ``given`` is a function, because the decorator was then used without arguments.
 
-    Without this check, the first call of the decorated function would fail, or nothing would. ``form``: text that shows how to
-    write the decorator. ``parameter``: the parameter that ``given`` was passed for.
+    Without this check, the error would come late, at the first call of the decorated function, or not at all. ``form``: text
+    that shows how to write the decorator. ``parameter``: the parameter that ``given`` was passed for.
     """
     if inspect.isroutine(given) or isinstance(given, functools.partial):
         raise ConfigError(f"{named(given)} is decorated without arguments: write {form}", parameter=parameter)

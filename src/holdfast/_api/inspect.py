@@ -43,7 +43,7 @@ class Holder(Party):
     remaining: float | None
     """Seconds until the lease expires if it is not renewed; None if the lease never expires."""
     fence: int | None
-    """The last fence that the server has issued to this holder; None: unknown."""
+    """The last of the fences that the server has reserved for this holder; its lease may have a lower one. None: unknown."""
     weight: int
     """Number of permits that the process holds; 1 for a lock."""
     mark: str

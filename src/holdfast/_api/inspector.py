@@ -1,4 +1,4 @@
-"""`Inspector` for threads and for asyncio: find locks, show who holds them and who waits, and break them."""
+"""`Inspector` finds locks, shows who holds them and who waits, and breaks them. For threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
 
 
 class BaseInspector(ForeignMethods, Steps, Generic[Client]):
-    """The state and the flows of an `Inspector`: the part that the sync and the asyncio API share."""
+    """The state and the flows of an `Inspector`, shared by the sync and the asyncio API."""
 
     _foreign = INSPECTOR_METHODS
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BaseLease(ForeignMethods):
-    """The lease of an acquisition, as users hold it: the part that the sync and the asyncio API share."""
+    """The lease of an acquisition, as users hold it, shared by the sync and the asyncio API."""
 
     _foreign = LEASE_METHODS
 

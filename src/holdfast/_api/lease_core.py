@@ -108,7 +108,7 @@ class UserLease:
 
 
 class LeaseCore(UserLease, Owner):
-    """The internal object of a lease: the part that the sync and the asyncio API share."""
+    """The internal object of a lease, shared by the sync and the asyncio API."""
 
     attempt: Attempt
     endpoint: Any
@@ -229,8 +229,8 @@ class LeaseCore(UserLease, Owner):
                 keeper.forget(where, part)
 
     def note_renewal(self, kept: bool, made: float, sent: float, ttl: float, *, numbered: bool) -> bool:
-        """Record the answer to a renewal by hand, as `HeldLease.renewed` does. Return False if the lease is lost, or ended
-        before the answer was read."""
+        """Record the answer to a renewal that the user asked for. Return False if the lease is lost, or ended before the
+        answer."""
         held_lease = self.held_lease
         if self.expired():
             return False
@@ -359,7 +359,7 @@ class LeaseCore(UserLease, Owner):
             raise self.lease_lost()
 
     async def let_go(self, *, begun: bool = False) -> None:
-        """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can.
+        """Release the lease without raising an error. If the server is unreachable, the keeper releases it as soon as it can.
 
         ``begun``: True if `try_release` has begun the release, and its outcome was None.
         """
@@ -378,14 +378,15 @@ class LeaseCore(UserLease, Owner):
             raise
 
     def insist(self) -> None:
-        """Have the keeper release the lease. The keeper repeats the request until the server replies or the lease has ended."""
+        """Have the keeper release the lease, and repeat the request until the server replies or the lease has ended."""
         for where, part in self.parts:
             self.process.keeper.send_until_answered(
                 where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.latest
             )
 
     async def finish_release(self) -> None:
-        """Finish a release that was interrupted at an unknown point: leave nothing of the lease here or on the server."""
+        """Finish a release that was interrupted at an unknown point, so that neither this process nor the server keeps the
+        lease."""
         held_lease, attempt = self.held_lease, self.attempt
         self.passed = True
         if not self.process.here:

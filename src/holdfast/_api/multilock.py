@@ -1,4 +1,4 @@
-"""`MultiLock` for threads and for asyncio: several locks acquired together in one order, and the lease of all of them."""
+"""`MultiLock` acquires several locks together in one order. `MultiLease` is the lease of all of them."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _group(member: Member) -> Hashable:
 
 
 class BaseMultiLock(Steps, Generic[M, Client]):
-    """The options, the state and the flow of a `MultiLock`: the part that the sync and the asyncio API share."""
+    """The options, the state and the flow of a `MultiLock`, shared by the sync and the asyncio API."""
 
     _kind: type[BaseLock[Any, Any]]
     """Base class of the locks of this API. Lock objects that the user passes must be instances of it."""
@@ -324,7 +324,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
 
 
 class BaseMultiLease(ForeignMethods):
-    """The lease of several locks acquired together, as users hold it: the part that the sync and the asyncio API share."""
+    """The lease of several locks acquired together, as users hold it, shared by the sync and the asyncio API."""
 
     _foreign = LEASE_METHODS
 
@@ -362,7 +362,7 @@ class BaseMultiLease(ForeignMethods):
 
 
 class BaseMultiCore(UserLease):
-    """The internal object of the lease of several locks acquired together: the part that the sync and the asyncio API share."""
+    """The internal object of the lease of several locks acquired together, shared by the sync and the asyncio API."""
 
     fences: dict[str, int]
     told_loss: bool

@@ -1,4 +1,4 @@
-"""`once` for threads and for asyncio: run a function once for each key, store its result, and return it again later."""
+"""`once` runs a function once for each key, stores its result, and returns it again later. For threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def current() -> Running:
 
 
 class BaseOnce(Steps):
-    """The options and the flows of `once`: the part that the sync and the asyncio API share."""
+    """The options and the flows of `once`, shared by the sync and the asyncio API."""
 
     @staticmethod
     def current() -> Running:

@@ -1,4 +1,4 @@
-"""`redeem` for threads and for asyncio: take over a lock that another process has handed over by a ticket."""
+"""`redeem` takes over a lock that another process has handed over by a ticket. For threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.errors import ConfigError, TicketRefused
 
 
 class BaseRedeem(BaseLock[L, Client]):
-    """A lock that is acquired by redeeming a ticket: the part that the sync and the asyncio API share."""
+    """A lock that is acquired by redeeming a ticket, shared by the sync and the asyncio API."""
 
     _shared = False  # The holder of a ticket has the lock already, and must not queue with the waiters of this process.
 

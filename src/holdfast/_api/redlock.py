@@ -110,7 +110,7 @@ def _check_number(number: int) -> None:
 
 
 class BaseRedlock(BaseLock[L, Client]):
-    """The options and the state of a lock on several servers: the part that the sync and the asyncio API share."""
+    """The options and the state of a lock on several servers, shared by the sync and the asyncio API."""
 
     _strategy = acquire.ON_SEVERAL_SERVERS
 
@@ -240,7 +240,7 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
 
 
 class BaseQuorumCore(LeaseCore):
-    """The internal object of a lease on several servers: the part that the sync and the asyncio API share."""
+    """The internal object of a lease on several servers, shared by the sync and the asyncio API."""
 
     voted = True
 
@@ -337,7 +337,8 @@ async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> l
 
 
 def _declared(code: Any, new: str = "") -> str:
-    """Return a text for a server's reply. ``new``: text for a server without data; empty: a text that others vote already."""
+    """Return a text for a server's reply. ``new``: text for a server without data; by default, that other servers vote
+    already."""
     match code:
         case str():
             said = code

@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError
 
 
 class BaseWriteLease(BaseLease):
-    """The lease of a writer: the part that the sync and the asyncio API share."""
+    """The lease of a writer, shared by the sync and the asyncio API."""
 
     @property
     def downgraded(self) -> bool:
@@ -33,7 +33,7 @@ class BaseWriteLease(BaseLease):
 
 
 class BaseWriteCore(LeaseCore):
-    """The internal object of a writer's lease: the part that the sync and the asyncio API share."""
+    """The internal object of a writer's lease, shared by the sync and the asyncio API."""
 
     downgraded = False
     """True once the writer has become a reader by `downgrade`."""
@@ -87,7 +87,7 @@ class BaseSide(PermitsLock[L, Client]):
 
 
 class BaseRWLock(ForeignMethods, Generic[L, Client]):
-    """The options of a read-write lock: the part that the sync and the asyncio API share."""
+    """The options of a read-write lock, shared by the sync and the asyncio API."""
 
     _foreign = RWLOCK_METHODS
     if not TYPE_CHECKING:

@@ -23,7 +23,7 @@ from holdfast.errors import ConfigError, HoldfastError
 
 
 class BaseSemaphore(PermitsLock[L, Client]):
-    """The options of a semaphore: the part that the sync and the asyncio API share."""
+    """The options of a semaphore, shared by the sync and the asyncio API."""
 
     _foreign = SEMAPHORE_METHODS
 

@@ -1,4 +1,4 @@
-"""`LockStatistics`: how often a lock object was acquired, how long that took, and how long it was held."""
+"""`LockStatistics` counts how often a lock object was acquired, and how long it waited for the lock and held it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tickets: their text, and how a lease becomes a ticket. `holdfast._api.redeem` takes over the lock of a ticket."""
+"""The text of tickets, and how a lease becomes a ticket. `holdfast._api.redeem` takes over the lock of a ticket."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def bad(why: str) -> ConfigError:
 class Issue:
     """The replacement of a lease by a ticket. Once this has begun, this process no longer uses the lease.
 
-    Only if it is certain that the server has not issued the ticket, the lease goes on.
+    The lease goes on only if the server has certainly not issued the ticket.
     """
 
     def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
@@ -199,7 +199,7 @@ class Issue:
         core.forget()
 
     def _go_on(self) -> None:
-        """Resume the lease, because it is certain that the server has not issued the ticket."""
+        """Resume the lease, because the server has certainly not issued the ticket."""
         self._core.held_lease.over = self._begun = False
         self._core.look_again()
 

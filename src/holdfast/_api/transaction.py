@@ -1,8 +1,7 @@
-"""Optimistic transactions for threads and asyncio: WATCH, reads, MULTI and EXEC, and an error that tells the outcome.
+"""Optimistic transactions with WATCH, reads, MULTI and EXEC, and errors that tell the outcome. For threads and for asyncio.
 
-Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know.
-`_net.client_pipeline` works around defects of the pipeline. In a Cluster, holdfast opens a client to the server of the keys'
-slot.
+Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know. `_net.client_pipeline`
+works around defects of the pipeline. In a Cluster, holdfast opens a client to the server of the keys' slot.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watch
 
 
 class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
-    """A transaction: one try, or an object whose `run` repeats tries. This is the part that both APIs share."""
+    """A transaction: one try, or an object whose `run` repeats tries. Shared by the sync and the asyncio API."""
 
     _foreign = TRANSACTION_METHODS
 

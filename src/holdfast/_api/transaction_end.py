@@ -1,4 +1,4 @@
-"""Locks that are held until a database transaction ends: the common part of the SQLAlchemy and Django integrations."""
+"""Locks that are held until a database transaction ends. The SQLAlchemy and Django integrations use this module."""
 
 from __future__ import annotations
 

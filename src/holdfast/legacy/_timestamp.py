@@ -65,7 +65,7 @@ def warn_once() -> None:
 
 
 class BaseTimestampLease:
-    """One acquisition of a timestamp lock: the part that the sync and the asyncio API share."""
+    """One acquisition of a timestamp lock, shared by the sync and the asyncio API."""
 
     def __init__(self, caller: BaseCaller, stamp: Stamp, hold: Hold) -> None:
         self._process = current()
@@ -144,7 +144,7 @@ _TAKEN = (
 
 
 class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
-    """The options and the flows of a timestamp lock: the part that the sync and the asyncio API share."""
+    """The options and the flows of a timestamp lock, shared by the sync and the asyncio API."""
 
     _caller_type: type[BaseCaller]
     _lease_type: Callable[[BaseCaller, Stamp, Hold], S]

@@ -89,7 +89,7 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
 
 
 def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:
-    """Return the timetable and options from a job's definition, or those of this process if it cannot be read."""
+    """Return the timetable and options from a job's definition; if it cannot be read, those that this process declared."""
     try:
         return parse(definition)
     except ConfigError:

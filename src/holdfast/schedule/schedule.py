@@ -153,7 +153,7 @@ class Overview:
 
 
 class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
-    """The jobs of a `Schedule`, and the flows of its methods: the part that the sync and the asyncio API share."""
+    """The jobs of a `Schedule`, and the flows of its methods, shared by the sync and the asyncio API."""
 
     _foreign = SCHEDULE_METHODS
 

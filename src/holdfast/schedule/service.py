@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class BaseService(Steps):
-    """One period of serving a schedule, from start to stop: the part that the sync and the asyncio API share."""
+    """One period of serving a schedule, from start to stop, shared by the sync and the asyncio API."""
 
     process: Process
     over: Any

@@ -1,1 +1,1 @@
-"""`Cache` in both APIs: its options, the steps of a call, and functions whose results are cached."""
+"""`Cache` for threads and for asyncio, its options, and functions whose results are cached."""

@@ -1,4 +1,4 @@
-"""`Cache` for threads and for asyncio: values on the server, each loaded by one caller.
+"""`Cache` stores values on the server, each loaded by one caller.
 
 `BaseCache` has the options, the flows of all calls, and the statistics. See `holdfast._api.flow`.
 """
@@ -61,7 +61,7 @@ shorter."""
 
 
 class _Under:
-    """The key that a running loader loads, for the code, tasks and threads that the loader starts."""
+    """The key that a running loader loads. The loader, and the tasks and threads that it starts, must not ask for this key."""
 
     __slots__ = ("key", "where")
 
@@ -88,7 +88,7 @@ def _is_for_all(error: Exception) -> bool:
 
 
 class BaseCache(ForeignMethods, Steps, Generic[Client]):
-    """The options, the counters and the flows of a cache: the part that the sync and the asyncio API share."""
+    """The options, the counters and the flows of a cache, shared by the sync and the asyncio API."""
 
     _foreign = CACHE_METHODS
 

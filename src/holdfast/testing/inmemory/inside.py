@@ -4,7 +4,7 @@ The keeper is idle when no action is due and no reply is awaited. The test clock
 (`when_idle`). If time moved between a request and its reply, the keeper would believe that the server does not answer.
 """
 
-# ruff: noqa: SLF001  (the test tools belong to the library: they may look inside)
+# ruff: noqa: SLF001  (the test tools belong to the library, so they may look inside)
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _idle(keeper: Keeper) -> bool:
 
 
 def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
-    """Call ``do`` in the keeper's thread, with its state for this server. If it has none, do nothing."""
+    """Call ``do`` in the keeper's thread, with the keeper's state for this server. If there is no such state, do nothing."""
     keeper = current().running_keeper
     if keeper is None:
         return
