@@ -1,4 +1,4 @@
-"""Elect a leader: candidates acquire a lock, the holder proclaims itself as the leader, and observers are notified of changes.
+"""Elect a leader. Candidates acquire a lock, the holder proclaims itself as the leader, and observers are notified of changes.
 
 A candidate first acquires the lock. It leads only after it has proclaimed itself, which stores its name and text on the server
 (`_lua/election/proclaim.lua`). Until then, observers are told that there is no leader. A term is the time for which one
@@ -42,8 +42,8 @@ LISTEN_GRACE_S = 0.5
 """Seconds that an observer waits for a new holder of the lock to proclaim itself, before it reports that there is no leader."""
 
 LOOK_AGAIN_AFTER_S = 0.02
-"""Seconds after the end of the leader's lease at which an observer asks the server again; also the first pause between
-retries."""
+"""Seconds after the end of the leader's lease at which an observer asks the server again. Retries, too, begin with this
+pause."""
 
 OUTAGE_BUDGET_S = 30.0
 """Seconds for which an observer retries while the server does not reply; the ttl of the lease is used if that is longer."""
@@ -54,7 +54,7 @@ class Elected(NamedTuple):
 
     name: str
     term: int
-    """Number of the term: the fence of the lock, which is higher than that of every earlier term."""
+    """Number of the term, which is the fence of the lock. It is higher than that of every earlier term."""
     value: str
     """Text that the leader proclaimed, such as its address."""
 
@@ -142,7 +142,6 @@ class Candidacy(Attempt):
         self.name = name
         self.value = value
         self.observers = observers
-        """Key of the sorted set in which observers are registered."""
 
     @property
     def election_keys(self) -> ElectionKeys:
@@ -177,7 +176,7 @@ async def campaign(candidacy: Attempt, at_once: bool, now: float, place: Waiter 
 
 
 FOR_A_CANDIDATE = Strategy(campaign, again, give_up)
-"""How the lock of an election is acquired: the candidate that holds the lock has to proclaim itself before it leads."""
+"""The functions with which a candidate acquires the lock of an election. It has to proclaim itself before it leads."""
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
@@ -209,7 +208,7 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
 def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | NoSuchCandidate | Conflict]:
     """Return the request that stores the leader's name and text for a term.
 
-    ``ttl``: the lease is extended to at least so many seconds; 0: it is not extended.
+    ``ttl``: minimum seconds to which the lease is extended; 0: it is not extended.
     """
     spec = candidacy.spec
     args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
@@ -238,9 +237,9 @@ async def notify_observers(election_keys: ElectionKeys) -> None:
 async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
     """Hand the leadership over to the waiting candidate with the name ``to``.
 
-    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate, with nothing changed, if no candidate of
-    this name waits, or if its process cannot be notified. Raises Unknown if it is unknown whether the leadership was handed
-    over. Raises another WireError, or KeyConflict, if it was not handed over.
+    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate, with nothing changed, if no candidate of this
+    name waits, or if its process cannot be notified. Raises Unknown if it is unknown whether the leadership was handed over.
+    Raises another WireError, or KeyConflict, if it was not handed over.
     """
     call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None
@@ -268,7 +267,7 @@ class LeaderWatch:
     """The state of one observer: what it has seen of the election so far."""
 
     seen: Elected | NoLeader | None = None
-    """Last leader that was reported to the observer, or NoLeader; None: nothing was reported yet."""
+    """Last result that was reported to the observer; None: nothing was reported yet."""
     highest: int = 0
     """Highest number of a term that the observer has seen."""
     free_at: float = float("-inf")
@@ -277,7 +276,7 @@ class LeaderWatch:
     def is_news(self, found: Elected | NoLeader) -> bool:
         """Return True if ``found`` differs from the last result.
 
-        A leader of an earlier term is not reported, because such a reply comes from a replica that lags behind.
+        A leader of an earlier term is not reported. Such a reply comes from a replica that lags behind.
         """
         old = isinstance(found, Elected) and found.term < self.highest
         alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)
@@ -335,9 +334,7 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
 
 
 async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
-    """Ask the server for the present leader.
-
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
+    """Ask the server for the present leader. Raises WireError if it is unreachable, KeyConflict if a key holds other data.
 
     ``listener_id``: id of the listener that the server is to notify of the next change; empty: no notification.
     """

@@ -23,8 +23,8 @@ def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothin
     """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
 
     ``do``: function that carries out the requests of the clean-up. It returns `UNDONE` for a request that it cannot carry out.
-    ``begun``: True to raise Dropped inside the operation first; False if the operation is itself a clean-up, which runs to its
-    end.
+    ``begun``: True to raise Dropped inside the operation first; False for an operation that is itself a clean-up, and runs to
+    its end.
 
     ``operation.close()`` cannot replace this function, because Python prints "coroutine ignored GeneratorExit" if the clean-up
     awaits something.

@@ -1,9 +1,8 @@
-"""Permits of semaphores and read-write locks: waiters get the permits that they ask for, in the order of arrival.
+"""Permits of semaphores and read-write locks. Waiters get the permits that they ask for, in the order of arrival.
 
 Permits are acquired, renewed and released like a lock, by the same Python code (`_core.lock`) with other scripts. The users of
-a semaphore choose its number of permits. A read-write lock has a fixed number of permits, `ALL`. A reader acquires one of
-them, and a writer acquires all. So readers share the lock, and readers that arrive after a waiting writer wait behind the
-writer.
+a semaphore choose its number of permits. A read-write lock has a fixed number of permits, `ALL`. A reader acquires one of them,
+and a writer acquires all. So readers share the lock, and readers that arrive after a waiting writer wait behind the writer.
 
 Sources: E. W. Dijkstra, "Cooperating sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas,
 "Concurrent control with readers and writers" (1971), for the read-write lock; Java's ReentrantReadWriteLock(fair=true) for the
@@ -24,7 +23,7 @@ SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
 """Names of the data formats of a semaphore and of a read-write lock. The data on the server begin with these."""
 
 ALL = 1_000_000
-"""Number of permits of a read-write lock. A reader acquires one permit, and a writer acquires all of them."""
+"""Number of permits of a read-write lock."""
 
 
 def _read_acquire(raw: object) -> Reply:
@@ -59,7 +58,6 @@ class Count(NamedTuple):
 
     @property
     def free(self) -> int:
-        """Number of permits that are free."""
         return max(0, self.limit - self.used)
 
 
@@ -93,8 +91,8 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
     """Reduce the number of permits that a token holds to ``permits``. The fence of the token does not change.
 
-    ``fence``: fence of the token, which the server uses if it has lost its record of the fence. Return False if the token holds
-    no permits. Raises WireError if the server is unreachable.
+    ``fence``: fence of the token, in case that the server has lost its record of it. Return False if the token holds no
+    permits. Raises WireError if the server is unreachable.
     """
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
     answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
@@ -105,7 +103,7 @@ async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conf
     """Return the limit of a semaphore or read-write lock, and its numbers of held permits and of waiters.
 
     ``kind``: format of the data, `SEMAPHORE` or `RWLOCK`. ``limit``: limit to set first; None: set no limit. Return None if no
-    limit was ever set. Return Conflict if the key holds other data. Raises WireError if the server is unreachable.
+    limit was ever set, and Conflict if the key holds other data. Raises WireError if the server is unreachable.
     """
     wanted = "" if limit is None else limit
     return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 async def retry_idempotent(call: Request[R]) -> R:
-    """Send a request up to three times, until a reply arrives; carrying it out twice must do no harm.
+    """Send a request up to three times, until a reply arrives. Carrying it out twice must do no harm.
 
     Raises the error of the third try. An error reply is raised at once, as Refused.
     """

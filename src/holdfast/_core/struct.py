@@ -1,8 +1,8 @@
 """A base class for small classes with ``__slots__`` whose instances are compared and printed by their fields.
 
-`dataclass(slots=True)` would generate such methods for each class, in each process that imports it. That, and the import of
+`dataclass(slots=True)` would generate such methods for each class, in each process that imports it. This, and the import of
 `dataclasses`, took a quarter of the start time of ``holdfast run``. So the modules that a plain lock imports use `Struct` or
-`NamedTuple`, and no dataclasses.
+`NamedTuple` instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The timestamp lock: a lock of an old design, whose key holds the time at which the lock expires.
+"""The timestamp lock. In this old design of a lock, the key holds the time at which the lock expires.
 
 The design is that of the page SETNX in the Redis command reference ("Design pattern: Locking with SETNX"). A client sets the
 key to the expiry time with SETNX. If the key exists, the client reads the time in it with GET. If that time has passed, the
@@ -6,8 +6,8 @@ client writes a new time with GETSET. It has the lock only if GETSET returns the
 
 This module can share a lock with clients of that design, and is safer in two points. It replaces GETSET and DEL by a script
 that first compares the value. So a client that loses a race does not overwrite the winner's time, and a late request does not
-delete another client's lock. Also, a client that finds its own value in the key does not assume that it holds the lock,
-because another client may have written the same time (`docs/legacy-faults.md`).
+delete another client's lock. Also, a client that finds its own value in the key does not assume that it holds the lock, because
+another client may have written the same time (`docs/legacy-faults.md`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ POLL_FIRST, POLL_MOST = 0.02, 0.25
 """The first and the longest pause, in seconds, between two tries to acquire a busy lock. A release notifies nobody."""
 
 PATIENCE = 30.0
-"""Seconds after the last reply of the server for which an acquire retries during an outage; the ttl is used if it is longer."""
+"""Minimum seconds after the last reply of the server for which an acquire retries during an outage; the ttl if that is
+longer."""
 
 EARLIEST, LATEST = 1e8, 1e11
-"""Range of the Unix times, in seconds, that a key may hold: the years 1973 to 5138.
+"""Range of the Unix times, in seconds, that a key may hold, from the year 1973 to 5138.
 
 A present time in milliseconds, taken for seconds, is outside this range.
 """
@@ -44,7 +45,7 @@ class Stamp:
     ttl: float
     """Seconds from the acquire to the expiry of the lock."""
     unit: int
-    """Time units per second in the key's value: 1 (the value is in seconds) or 1000 (milliseconds)."""
+    """Time units per second in the key's value, which is in seconds (1) or milliseconds (1000)."""
     server: bool
     """True if times are read from the server's clock, False if from the clock of this machine."""
     timeout: float
@@ -64,17 +65,14 @@ class Strange(Exception):
 
 @dataclass(slots=True)
 class Hold:
-    """The state of a timestamp lock, as one process knows it.
-
-    If ``values`` is empty, this process does not hold the lock.
-    """
+    """The state of a timestamp lock, as one process knows it. The process holds the lock unless ``values`` is empty."""
 
     values: tuple[bytes, ...] = ()
-    """Values that the key may hold: a single one, or several after a renewal without a reply."""
+    """Values that the key may hold. There are several after a renewal without a reply."""
     until: float = 0.0
     """Monotonic time, in seconds, until which the holder may rely on the lock."""
     ends: float = 0.0
-    """Unix time of this machine's clock until which the holder may rely on the lock; infinity if the lock uses the server's
+    """Unix time of this machine's clock until which the holder may rely on the lock; infinity if the lock uses another
     clock."""
 
 
@@ -86,7 +84,7 @@ class Theirs(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """One moment by two clocks: ``local`` in monotonic time, ``wall`` by the clock that the lock uses. Both are in seconds."""
+    """One moment by two clocks, in seconds: in monotonic time (``local``), and by the clock that the lock uses (``wall``)."""
 
     local: float
     wall: float
@@ -129,7 +127,7 @@ async def moment(stamp: Stamp) -> Moment:
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
-    """Set how long the holder may rely on the lock: for ``ttl`` seconds from ``now``, less the drift margin.
+    """Set how long the holder may rely on the lock, which is ``ttl`` seconds from ``now``, less the drift margin.
 
     If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
     the lock when either that clock or the monotonic clock says that its time is over.
@@ -157,12 +155,10 @@ async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | N
 
 
 async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
-    """Try once to acquire the lock.
+    """Try once to acquire the lock. Return None on success, with ``hold`` filled in, and Theirs if another client holds it.
 
-    Return None on success, with ``hold`` filled in; return Theirs if another client holds it.
-
-    A request without a reply may have acquired the lock. But the key's value does not prove it, because another client may
-    have written the same value at the same time. So such an attempt counts as failed, and if it did acquire the lock, the lock
+    A request without a reply may have acquired the lock. But the key's value does not prove it, because another client may have
+    written the same value at the same time. So such an attempt counts as failed, and if it did acquire the lock, the lock
     expires. Raises Strange if the key holds other data, WireError if the server is unreachable.
     """
     now = await moment(stamp)
@@ -209,11 +205,9 @@ async def locked(stamp: Stamp) -> bool:
 async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None:
     """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try).
 
-    Return None on success, with ``hold`` filled in.
-
-    Return Theirs if another client held the lock for that time. After a first reply of the server, the operation retries
-    during an outage, for at most `PATIENCE` seconds or the ttl, whichever is longer. Raises Strange if the key holds other
-    data, WireError if the server is unreachable.
+    Return None on success, with ``hold`` filled in. Return Theirs if another client held the lock for that time. After a first
+    reply of the server, the operation retries during an outage, for at most `PATIENCE` seconds or the ttl, whichever is longer.
+    Raises Strange if the key holds other data, WireError if the server is unreachable.
     """
     began = await Now()
     until = float("inf") if wait is None else began + wait
@@ -246,7 +240,7 @@ def _jitter(token: str) -> float:
 
 
 async def release(stamp: Stamp, hold: Hold) -> bool:
-    """Release the lock. Return False if its time had passed, or the key held another value; the key is then unchanged.
+    """Release the lock. Return False, and leave the key as it is, if the lock's time had passed or the key held another value.
 
     Raises WireError if the server is unreachable. The lock then expires by itself.
     """
@@ -255,10 +249,8 @@ async def release(stamp: Stamp, hold: Hold) -> bool:
 
 
 async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
-    """Extend the lock to ``ttl`` seconds from now. Return False if the lock is lost.
-
-    Raises WireError if the server is unreachable.
-    """
+    """Extend the lock to ``ttl`` seconds from now. Return False if it is lost. Raises WireError if the server is
+    unreachable."""
     wanted, now = Hold(), await moment(stamp)
     mine = stamp.value(now.wall, ttl)
     _believed(stamp, wanted, now, ttl)

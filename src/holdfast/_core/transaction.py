@@ -16,24 +16,20 @@ TRIES = 128
 """Maximum number of times that a transaction is tried, unless the user passes another number."""
 
 GROWTH = 5
-"""Number of conflicts after which the maximum pause no longer doubles: it is then 32 times as long as the shortest try."""
+"""Number of conflicts after which the maximum pause no longer doubles. It is then 32 times as long as the shortest try."""
 
 LONGEST_PAUSE = 1.0
 """Maximum seconds between two tries of a transaction."""
 
 
 class Changed(Exception):
-    """Raised if a conflict ended a try before the transaction changed anything, so that it can be tried again.
-
-    The message is the reason.
-    """
+    """Raised if a conflict, named by the message, ended a try before the transaction changed anything. It can be tried
+    again."""
 
 
 class GivenUp(Exception):
-    """Raised if a transaction gives up after ``tries`` conflicts and ``waited`` seconds.
-
-    ``why``: reason of the last conflict.
-    """
+    """Raised if a transaction gives up after ``tries`` conflicts and ``waited`` seconds. ``why``: reason of the last
+    conflict."""
 
     def __init__(self, tries: int, waited: float, why: str) -> None:
         super().__init__(tries, waited, why)
@@ -43,10 +39,8 @@ class GivenUp(Exception):
 
 
 def longest_pause(conflicts: int, shortest: float) -> float:
-    """Return the maximum pause, in seconds, after this number of conflicts.
-
-    ``shortest``: seconds of the shortest try so far.
-    """
+    """Return the maximum pause after this number of conflicts. ``shortest``: length of the shortest try so far. Both in
+    seconds."""
     return min(LONGEST_PAUSE, shortest * (1 << min(conflicts, GROWTH)))
 
 
