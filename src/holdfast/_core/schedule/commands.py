@@ -72,7 +72,7 @@ class Runner(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """A schedule, as the server knows it: the processes that serve it (``runners``), and its jobs."""
+    """A schedule, as the server knows it. ``runners`` are the processes that serve it."""
 
     exists: bool
     runners: list[Runner]
@@ -150,10 +150,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
 
 
 def overview(names: list[str], answer: list[object]) -> Overview:
-    """Return the `Overview` that the reply of `_lua/schedule/jobs.lua` contains.
-
-    ``names``: names of the jobs that were asked about.
-    """
+    """Return the contents of a reply of `_lua/schedule/jobs.lua`. ``names``: names of the jobs that were asked about."""
     _, exists, who, *jobs = answer
     assert isinstance(who, list)
     runners = sorted(_readable(_runner, who))

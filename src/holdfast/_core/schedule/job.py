@@ -14,8 +14,8 @@ BESIDE = 10
 """Maximum number of runs of a job at the same time, with ``overlap="allow"``."""
 
 ATTEMPTS = 3
-"""Maximum number of times that a job is begun for one tick (scheduled time) if its process crashes, with
-``on_crash="again"``."""
+"""Maximum number of times that a job with ``on_crash="again"`` is begun for one tick (scheduled time) if its process
+crashes."""
 
 QUEUE = 100
 """Maximum number of runs of a job that wait to begin."""
@@ -42,21 +42,21 @@ class Options:
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """Treatment of a tick (scheduled time) that is due while the job runs.
 
-    "skip": do not run the job for this tick. "queue": run the job afterwards. "allow": begin another run at the same time, up
-    to ten in all.
+    With "skip", the job is not run for this tick. With "queue", it is run afterwards. With "allow", another run is begun at the
+    same time, up to ten in all.
     """
     misfire: Literal["skip", "once", "all"] = "once"
     """Treatment of ticks (scheduled times) that were due while no process could run the job.
 
-    "skip": run the job for the latest tick, unless that is more than `grace` seconds late. "once": run the job for the latest
-    tick. "all": run the job for each tick, up to the latest hundred.
+    With "skip", the job is run for the latest tick, unless that is more than `grace` seconds late. With "once", it is run for
+    the latest tick. With "all", it is run for each tick, up to the latest hundred.
     """
     grace: float = 10.0
     """Maximum delay, in seconds, with which a run may begin after its scheduled time, with ``misfire="skip"``."""
     on_crash: Literal["leave", "again"] = "leave"
     """Treatment of a run whose process crashes.
 
-    "leave": the run has ended. "again": another process begins it again, until it was begun three times.
+    With "leave", the run has ended. With "again", another process begins it again, until it was begun three times.
     """
     max_runtime: float | None = None
     """Seconds after which a run is ended; None: never.
@@ -118,7 +118,7 @@ class JobKeys:
         return self.base + b":log:" + self.name
 
     def run(self, slot: int) -> tuple[bytes, bytes, bytes]:
-        """Return the three keys of the lock that a run holds: of the lock, of its state and of its queue.
+        """Return the three keys of the lock that a run holds, for the lock itself, its state and its queue.
 
         ``slot``: index of the run among the runs of the job that go on at the same time.
         """
@@ -126,10 +126,7 @@ class JobKeys:
         return run, side_key(run, b"state"), side_key(run, b"queue")
 
     def serving(self, slots: int) -> tuple[bytes, ...]:
-        """Return the job's keys in the order in which `_lua/schedule/serve.lua` expects them.
-
-        ``slots``: number of runs at a time.
-        """
+        """Return the job's keys in the order in which `_lua/schedule/serve.lua` expects them, for ``slots`` runs at a time."""
         return (self.job, self.log, *(key for slot in range(slots) for key in self.run(slot)))
 
     def looking(self) -> tuple[bytes, ...]:
@@ -141,7 +138,7 @@ class Answered(NamedTuple):
     """The server's reply to a report about one job, with the run that this process may begin, if any."""
 
     last: int
-    """Last tick (scheduled time) with which the job was run or skipped, in microseconds of the server's clock."""
+    """Last tick (scheduled time) for which the job was run or skipped, in microseconds of the server's clock."""
     left: int
     """Milliseconds until the lease of the present run expires; -1: the job is not running."""
     queued: int
@@ -183,10 +180,8 @@ class Full(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """The server's reply that a key holds data of another application or of an incompatible release.
-
-    ``why``: text for the user.
-    """
+    """The server's reply that a key holds data of another application or of an incompatible release. ``why``: text for the
+    user."""
 
     why: str
 
@@ -236,8 +231,11 @@ class Served:
 
 
 Declared = Registered | Changed | UnknownJob | Unusable
-"""The server's reply about one job of a registration. `Changed` and `UnknownJob` mean that the registration was carried out
-before, but its reply got lost, and that the job has been changed or removed since then."""
+"""The server's reply about one job of a registration.
+
+`Changed` and `UnknownJob` mean that the registration was carried out before, but its reply got lost, and that the job has been
+changed or removed since then.
+"""
 
 
 def _refusal(raw: list[object]) -> Unusable:

@@ -1,4 +1,4 @@
-"""Serve a schedule in one process: ask the server for runs of jobs that are due, and report runs that have ended.
+"""Serve a schedule in one process. Ask the server for runs of jobs that are due, and report runs that have ended.
 
 A tick is a time at which a job is scheduled. Every process that serves a schedule claims each tick when it is due. One request
 claims the ticks of all jobs. The server grants each tick to the first process that claims it, and refuses the claims that
@@ -44,11 +44,10 @@ def _register(state: ScheduleState, jobs: list[ServedJob], number: int, mode: st
 
 
 async def begin(state: ScheduleState) -> None:
-    """Subscribe to notifications about the schedule, and register its jobs.
+    """Subscribe to notifications about the schedule, and register its jobs. Raises WireError if the server is unreachable.
 
     The caller does so before the first `turn`, and before it goes on in another event loop. With ``strict``, raises
-    ConfigError if another process serves other code under the name of one of the jobs; then no job is registered. Raises
-    WireError if the server is unreachable.
+    ConfigError, and registers no job, if another process serves other code under the name of one of the jobs.
     """
     state.listener = await subscribed(await Now() + 1.0, prefix_of(state.keys.base))
     try:
@@ -95,9 +94,7 @@ async def turn(state: ScheduleState) -> list[Todo] | None:
 
 
 async def ask(state: ScheduleState, now: float) -> bool:
-    """Send the next request if there is something to send, and handle its reply.
-
-    Return False if there was nothing to send.
+    """Send the next request and handle its reply. Return False if there was nothing to send.
 
     Raises WireError if the server does not reply.
     """

@@ -37,7 +37,7 @@ class Due(NamedTuple):
 def following(when: When, tick: int) -> int | None:
     """Return the first tick (scheduled time) after ``tick``, in microseconds; None if the timetable has no further tick.
 
-    Raises ConfigError if the timetable returns a time that is not later, because the search for a tick would then never end.
+    Raises ConfigError if the timetable returns a time that is not later. The search for a tick would then never end.
     """
     found = when.after(tick / 1e6)
     if _microseconds(found) <= tick:  # a result of rounding: a float of seconds cannot show every microsecond
@@ -53,8 +53,7 @@ def _microseconds(seconds: float) -> int:
 
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
-    """Return the ticks (scheduled times) to claim at time ``now``, after the tick ``last``, with which the job was last run or
-    skipped.
+    """Return the ticks (scheduled times) to claim at time ``now``, after the last tick for which the job was run or skipped.
 
     ``ahead``: microseconds after ``now`` for which ticks are included, because the request takes time. All times are
     microseconds of the server's clock.
@@ -75,7 +74,7 @@ def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Du
 
 
 def _between(when: When, after: int, until: int, most: int) -> list[int]:
-    """Return the first ticks (scheduled times) later than ``after`` and not later than ``until``, at most ``most`` of them."""
+    """Return the first ticks later than ``after`` and not later than ``until``, at most ``most`` of them."""
     found: list[int] = []
     tick = following(when, after)
     while tick is not None and tick <= until and len(found) < most:
@@ -85,7 +84,7 @@ def _between(when: When, after: int, until: int, most: int) -> list[int]:
 
 
 def _latest(when: When, after: int, until: int, most: int) -> list[int]:
-    """Return the last ticks (scheduled times) later than ``after`` and not later than ``until``, at most ``most`` of them.
+    """Return the last ticks later than ``after`` and not later than ``until``, at most ``most`` of them.
 
     The search goes backwards from ``until``, in steps that double. A step that reaches too far into a burst is halved until it
     covers a few ticks of the burst, because walking through a burst of millions takes minutes.

@@ -30,7 +30,7 @@ class ServedJob:
     revision: int = 0
     """Revision number of the definition, which rises with each change; 0: this process has not registered the job yet."""
     last: int = 0
-    """Last tick (scheduled time) with which the job was run or skipped, in microseconds of the server's clock."""
+    """Last tick (scheduled time) for which the job was run or skipped, in microseconds of the server's clock."""
     next: int | None = None
     """Next tick (scheduled time) to claim, in microseconds of the server's clock; None: no tick is planned."""
     look_at: float = INFINITY
@@ -38,10 +38,8 @@ class ServedJob:
     runs: int = 0
     """Number of the job's runs in this process."""
     widest: int = 1
-    """Highest number of runs at the same time that earlier definitions of the job allowed.
-
-    Runs that began under such a definition may still go on.
-    """
+    """Highest number of runs at the same time that earlier definitions of the job allowed, because such runs may still go
+    on."""
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property
@@ -106,7 +104,7 @@ class ForgetRun(NamedTuple):
 class Redefine(NamedTuple):
     """A task for the caller: read the new definition of a job, and then call `ScheduleState.redefine`.
 
-    ``mine``: True if this process has just registered the job; ``change`` then has the former definition, for a message.
+    ``mine``: True if this process has just registered the job. Then ``change`` has the former definition, for a message.
     """
 
     job: ServedJob
@@ -138,8 +136,8 @@ class End(NamedTuple):
 class JobReport:
     """The part of a request to the server that is about one job.
 
-    ``end``: a run that has ended (None: none). ``due``: claimed ticks, the scheduled times that are due (None: none).
-    ``token``: token of a run that this process can begin now; empty: it can begin none.
+    ``end``: a run that has ended (None: none). ``due``: claimed ticks, which are scheduled times (None: none). ``token``: token
+    of a run that this process can begin now; empty: it can begin none.
     """
 
     job: ServedJob

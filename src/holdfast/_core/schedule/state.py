@@ -1,5 +1,4 @@
-"""The state of a schedule in a process that serves it. This state decides what to ask the server, and what the caller has to
-do."""
+"""The state of a schedule in a process that serves it. It decides what to ask the server, and what the caller has to do."""
 
 from __future__ import annotations
 
@@ -47,10 +46,10 @@ BEAT_EVERY_S = 10.0
 """Seconds without a request after which a process sends one, to show that it is alive and to read the server's time."""
 
 REACHABLE_S = 30.0
-"""For this number of seconds after the last request of a process, the server tries to notify that process."""
+"""Seconds after the last request of a process for which the server tries to notify that process."""
 
 VALID_S = 60.0
-"""The server refuses a request that arrives later than this number of seconds after it was sent."""
+"""Maximum age, in seconds, of a request that the server still accepts."""
 
 LOOK_AGAIN_S = 86400.0
 """Seconds between two registrations of all jobs. Registrations keep unused keys on the server from expiring."""
@@ -71,7 +70,7 @@ GIVE_UP_AFTER_S = 4.0
 """Seconds without a reply of the server after which a process that stops no longer tries to report its ended runs."""
 
 AHEAD_US = 200_000
-"""Microseconds for which a claim contains future ticks (scheduled times); the timeout of the request is added."""
+"""Microseconds for which a claim contains future ticks (scheduled times), in addition to the timeout of the request."""
 
 SET_BACK_S = 5.0
 """Minimum seconds by which the server's clock must be set back for a message to be logged."""
@@ -105,7 +104,7 @@ class ScheduleState:
         self.timeout = timeout
         self.limit = limit
         self.strict = strict
-        """True: do not serve a job if another process serves other code under the name of the job."""
+        """True to stop serving a job if another process serves other code under the name of the job."""
         self.listener = Listener()
         self.runs: dict[str, ActiveRun] = {}
         """Runs in this process, by token. A run stays here until the server has recorded its end."""
@@ -140,7 +139,7 @@ class ScheduleState:
     def end(self, run: ActiveRun, status: str, text: str) -> None:
         """Note that a run has ended.
 
-        ``status``: "ok"; "error"; "cancelled": the run was told to end; "lost": its lease was lost. ``text``: text for the
+        ``status``: "ok", "error", "cancelled" (the run was told to end) or "lost" (its lease was lost). ``text``: text for the
         history, such as the error.
         """
         self._ended.append(End(run, status, text))
@@ -157,11 +156,9 @@ class ScheduleState:
             self.listener.slot.put(None)
 
     def redefine(self, job: ServedJob, when: When, options: Options, change: Changed) -> None:
-        """Replace the definition of a job by the one that the server has reported.
+        """Replace the definition of a job by the one that the server has reported, in ``change``.
 
-        Only the thread that runs `turn` may call this.
-
-        ``when`` and ``options``: timetable and options that the caller has read from the definition in ``change``.
+        ``when`` and ``options``: timetable and options that the caller has read from this definition.
         """
         job.widest = job.slots
         job.when, job.options, job.definition, job.agreed = when, options, change.definition, change.origin

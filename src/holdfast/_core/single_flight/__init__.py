@@ -1,1 +1,1 @@
-"""Single flight: many callers want a missing value; one of them loads it, and the others wait for the result."""
+"""Single flight. Many callers want a missing value, one of them loads it, and the others wait for the result."""

@@ -1,13 +1,13 @@
-"""Coalesce the callers in one process that wait for the same key: one of them, the leader, asks the server for all.
+"""Coalesce the callers in one process that wait for the same key. One of them, the leader, asks the server for all.
 
 So a thousand waiting tasks cost the server one subscription and one request. The leader shares the server's reply with the
-callers that waited when it sent the request. A caller that joins later does not get this reply, because the value may have
-been invalidated between the request and the caller's start.
+callers that waited when it sent the request. A caller that joins later does not get this reply, because the value may have been
+invalidated between the request and the caller's start.
 
 If a load in this process fails, the callers that waited during the load get its error, unless something was invalidated since
-the load began. The server is asked about invalidations. Meanwhile these callers are held back (`Coalescer.hold_back`), which
-means that they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again at once and fail
-again.
+the load began. The process asks the server whether that is so. Meanwhile these callers are held back (`Coalescer.hold_back`),
+which means that they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again at once
+and fail again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class CoalescedWaiter(Listener):
         self.leads = False
         """True if this caller is the leader of its group, which asks the server for the whole group."""
         self.found: Any = None
-        """Result that this caller got from another caller: a value, a WireError, or a `Failed` load; None: no result
-        yet."""
+        """Result from another caller: a value, a WireError, or a `Failed` load; None: no result yet."""
         self.held = False
         """True while this caller must not ask the server, because it may get the error of a load that has just failed."""
         self.overdue = False
@@ -66,8 +65,7 @@ class Coalescer:
             return tuple(self._members)
 
     def join(self, member: CoalescedWaiter) -> None:
-        """Add a caller to this group. If the group has no leader, or the leader's event loop is closed, the caller becomes the
-        leader, which asks the server."""
+        """Add a caller to this group. It becomes the leader if there is none, or if the leader's event loop is closed."""
         with self._mutex:
             leader = self._leader
             if leader is None or (leader.slot is not None and leader.slot.gone()):
@@ -88,10 +86,9 @@ class Coalescer:
                     following.wake()
 
     def hold_back(self, held: list[CoalescedWaiter]) -> None:
-        """Hold back all callers that wait now, and append them to ``held``. None of them asks the server before `settle` is
-        called.
+        """Hold back all callers that wait now, so that none of them asks the server before `settle` is called.
 
-        They are appended before the first of them is held back. So a caller of this method that is interrupted can still
+        All are appended to ``held`` before the first one is held back, so that even an interrupted caller of this method can
         settle them.
         """
         with self._mutex:

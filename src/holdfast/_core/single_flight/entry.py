@@ -26,13 +26,12 @@ It is stored even if the server's memory is full.
 """
 
 MAX_TAGS = 4000
-"""Maximum size, in bytes, of all tags of one value. Tags are in the value's first line, and scripts read at most HEAD bytes of
-that line."""
+"""Maximum size, in bytes, of all tags of one value. They are in its first line, of which scripts read at most HEAD bytes."""
 
 LARGE = 1024 * 1024
-"""Size, in bytes, of an argument that every server accepts. A server may close the connection after a larger one.
+"""Size, in bytes, of an argument that every server accepts.
 
-The server's limit is its setting ``proto-max-bulk-len``.
+A server closes the connection after an argument that is larger than its setting ``proto-max-bulk-len``.
 """
 
 
@@ -46,8 +45,7 @@ class EntrySpec:
     spec: Spec
     """Specification of the lock that a caller holds while it loads the value.
 
-    Its three keys are the lock itself, the state of the whole group of values, and the fences below which tags are
-    invalidated.
+    Its three keys are the lock itself, the state of the whole group of values, and the fences below which tags are invalidated.
     """
     value: bytes
     fresh: bytes
@@ -59,9 +57,9 @@ class EntrySpec:
     max_size: int
     """Maximum size of a stored value, in bytes. A larger value counts as not readable (see `keeps`)."""
     keeps: bool
-    """True: a lookup fails if the stored value is not readable. If it is too large, the error is TooLong.
+    """True if a lookup fails when the stored value is not readable. If the value is too large, the error is TooLong.
 
-    False: such a value counts as missing, so the caller loads a new one.
+    False if such a value counts as missing, so that the caller loads a new one.
     """
 
     @property
@@ -71,10 +69,7 @@ class EntrySpec:
 
     @cached_property
     def reading(self) -> Command:
-        """The plain command that reads a value.
-
-        It costs less than a script, but its reply shows only fresh values (see `fresh`).
-        """
+        """The plain command that reads a value. It costs less than a script, but shows only fresh values (see `fresh`)."""
         keys = (
             (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.invalidated_before)
         )
@@ -94,8 +89,7 @@ class Record:
     fence: int
     """Fence of the load that has stored the value; loads of the same group with higher fences began later."""
     left: float
-    """Seconds for which the value stays fresh; negative: seconds since it became stale; `UNASKED`: fresh for an unknown
-    time."""
+    """Seconds until the value becomes stale; negative: seconds since then; `UNASKED`: it is fresh, but for an unknown time."""
 
 
 class Found(NamedTuple):
@@ -103,8 +97,7 @@ class Found(NamedTuple):
 
     record: Record
     stale: bool
-    """True if the value is not fresh any more. The lookup accepted it because another caller loads a new one, or because this
-    caller does not load."""
+    """True if the value is not fresh any more. Another caller loads a new one, or this caller must not load."""
     waited: bool = False
     """True if the caller has waited for the load of this value by another caller."""
 
@@ -155,12 +148,9 @@ class LookupPolicy:
     ``u`` from (0, 1] for each lookup.
     """
     load: bool = True
-    """True: load the value if it is missing and no other caller loads it. False: never load."""
+    """True if this lookup may load the value, when it is missing and no other caller loads it."""
     fast_read: bool = True
-    """True: read the value with a plain command first, which costs less than the script.
-
-    False: the caller has just done that.
-    """
+    """True to try a plain command before the script, because it costs less; False if the caller has just done so."""
 
 
 # Answers of the scripts
@@ -182,10 +172,8 @@ def _whole(text: bytes) -> int:
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """Return the value in the reply to `EntrySpec.reading` if it is fresh.
-
-    Return None if it is not, or the reply does not show it.
-    """
+    """Return the value in the reply to `EntrySpec.reading`; None if it is not fresh, or the reply does not show whether it
+    is."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
     if raw is None or floor is None:
         return None
@@ -218,9 +206,9 @@ def _read_get_or_lease(raw: object) -> Seen | Conflict:
 
 
 def _read_store(raw: object) -> int | Conflict:
-    """Return the fence of the stored value; 0 if it was not stored, because the load was invalidated or had lost its lease.
+    """Return the fence of the stored value, or Conflict if a key holds other data.
 
-    Return Conflict if a key holds other data.
+    Return 0 if nothing was stored, because the load was invalidated or had lost its lease.
     """
     match raw:
         case [1, int(fence)]:
@@ -271,9 +259,7 @@ def entry_spec(
     max_size: int = MAX_SIZE,
     keeps: bool = False,
 ) -> EntrySpec:
-    """Return the keys and limits of one key in a group of keys, such as a cache.
-
-    Raises ConfigError if a name is not valid.
+    """Return the keys and limits of one key in a group of keys, such as a cache. Raises ConfigError if a name is not valid.
 
     Without ``key``, the group has one key only. In a Cluster, all keys of a group are in one slot. ``prefix``: key prefix, such
     as "hf:cache:". ``lease``: seconds after which a load ends unless it is renewed; it is not renewed if its process has

@@ -1,9 +1,9 @@
-"""Single flight: if callers in any processes want the same value, one of them loads it, and the others wait for it.
+"""Single flight. If callers in any processes want the same value, one of them loads it, and the others wait for it.
 
 `get_or_lease` returns the value if there is one. Otherwise it grants the load to the first caller, and lets the others wait.
-The caller that got the load ends it with `store_loaded` or `cancel_load`, which notifies the others. While it loads, it holds
-a lease like that of a lock, which the keeper (background thread) renews. Each load has a fence, higher than that of every
-earlier load.
+The caller that got the load ends it with `store_loaded` or `cancel_load`, which notifies the others. While it loads, it holds a
+lease like that of a lock, which the keeper (background thread) renews. Each load has a fence, higher than that of every earlier
+load.
 
 `delete` and `invalidate` also affect a load that is under way, because its value is then not stored. `delete` revokes the lease
 of the load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid,
@@ -134,7 +134,7 @@ class LoadLease(HeldLease):
 
 
 class Load(Owner):
-    """A load that was granted to the caller: the caller loads the value, and then calls `store_loaded` or `cancel_load`.
+    """A load that was granted to the caller, which loads the value, and then calls `store_loaded` or `cancel_load`.
 
     If the object is garbage-collected before one of these calls, its lease is released.
     """
@@ -161,7 +161,7 @@ class Load(Owner):
 
     @property
     def lost(self) -> str:
-        """Reason why the lease of this load was lost; empty while it is not known to be lost."""
+        """Reason why the lease of this load was lost; empty while no loss is known."""
         return self.held_lease.lost
 
     def remaining(self, now: float) -> float:
@@ -177,12 +177,11 @@ class Load(Owner):
 
 
 async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
-    """Send a request again and again until the server replies, or `EntrySpec.outage_budget` seconds after ``began`` have
-    passed.
+    """Send a request, which must be harmless to carry out twice, until the server replies or the outage budget is used up.
 
-    Carrying out the request twice is harmless. If there is no connection, the error is raised at once. ``attempt``:
-    attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError if the server does
-    not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
+    The budget, `EntrySpec.outage_budget`, counts from ``began``. If there is no connection, the error is raised at once.
+    ``attempt``: attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError if the
+    server does not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
     """
     while True:
         doubt = attempt.maybe_in_flight if attempt is not None else False
@@ -237,9 +236,9 @@ async def get_or_lease(
 ) -> Found | Load | Loading | Absent | Failed:
     """Return the stored value, or grant the load of a missing value to the caller, or wait while another caller loads it.
 
-    The result is one of these: Found: the value. Load: the caller has to load the value. Loading: another caller still loads
-    it after `LookupPolicy.wait` seconds. Absent: there is no value, and the caller does not want to load it. Failed: a load in
-    this process, for which the caller waited, has failed (see `cancel_load`).
+    Found contains the value. Load means that the caller has to load the value. Loading means that another caller still loads it
+    after `LookupPolicy.wait` seconds. Absent means that there is no value, and the caller does not want to load it. Failed
+    means that a load in this process, for which the caller waited, has failed (see `cancel_load`).
 
     ``attempt``: a new attempt, which the caller passes if it may have to `abandon` it; None: create one. Raises WireError if
     the server does not reply, KeyConflict if a key holds other data.
@@ -380,7 +379,7 @@ async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | 
 
 
 async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | WireError | None:
-    """Return the result that another caller of this process has shared with this one; None: no result.
+    """Return the result that another caller of this process has shared, which may be a WireError; None: no result.
 
     While this caller is held back (`CoalescedWaiter.held`), wait first, at most until monotonic time ``until``.
     """
@@ -448,11 +447,11 @@ async def store_loaded(
     the load. The load has ended in any case, also after an error.
 
     ``kind``: word that says what ``data`` contains. ``ttl``: seconds for which the value is fresh. ``stale``: further seconds
-    for which the server keeps it. ``tags``: names of the groups with which the value can be invalidated. ``cost``: seconds
-    that the load took. ``mark``: data to store as a record of kind `MARK` if the server refuses the value (None: nothing).
+    for which the server keeps it. ``tags``: names of the groups with which the value can be invalidated. ``cost``: seconds that
+    the load took. ``mark``: data to store as a record of kind `MARK` if the server refuses the value (None: nothing).
 
-    Raises Marked if ``mark`` was stored. Raises WireError if it is unknown whether the value was stored; the keeper
-    (background thread) then repeats the request.
+    Raises Marked if ``mark`` was stored. Raises WireError if the server refuses the value or does not reply. If it does not
+    reply, the keeper (background thread) repeats the request, unless the value is larger than `LARGE`.
     """
     held_lease, large = load.held_lease, len(data) > LARGE
     token = (held_lease.token, load.fence, "bury" if held_lease.maybe_in_flight else "release")
@@ -489,9 +488,8 @@ async def store_loaded(
 
 
 async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterable[str] = ()) -> None:
-    """End the load without a value, so that the next caller loads.
-
-    Raises no WireError, because the load's lease expires anyway.
+    """End the load without a value, so that the next caller loads. Raises no WireError, because the load's lease expires
+    anyway.
 
     ``failure``: error to share with all callers of this process that wait for the load; None: share nothing. The error is not
     shared if the lease is lost, or if the key or one of ``tags`` was invalidated since the load began, because another load
@@ -561,8 +559,7 @@ async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: 
     """Store a value that the caller already has, replacing any stored value.
 
     ``kind``: word that says what ``data`` contains. ``ttl``: seconds for which the value is fresh. ``stale``: further seconds
-    for which it is kept. A load that is under way can no longer store its value. Raises WireError if the server does not
-    reply.
+    for which it is kept. A load that is under way can no longer store its value. Raises WireError if the server does not reply.
 
     This takes two round trips. The first one takes the load over, as if the caller loaded the value, and returns a fence. The
     second one stores the value under this fence, if the load is still the caller's. So a late copy of either request cannot
