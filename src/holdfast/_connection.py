@@ -179,7 +179,7 @@ else:
 
 
 class BaseConnection(ForeignMethods):
-    """The client and the defaults of a connection, shared by the sync and the asyncio API."""
+    """The client and the defaults of a connection. Base class for threads and for asyncio."""
 
     _foreign = CONNECTION_METHODS
 

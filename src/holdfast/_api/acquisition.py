@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class BaseAcquisition(BaseLock[L, Client]):
-    """A lock object and its latest lease, shared by the sync and the asyncio API."""
+    """A lock object and its latest lease. Base class for threads and for asyncio."""
 
     def _start(self) -> None:
         self._current: Any = None

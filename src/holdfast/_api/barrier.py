@@ -33,7 +33,7 @@ MOST = 10_000
 
 
 class BaseBarrier(Named, Steps, Generic[Client]):
-    """A barrier, shared by the sync and the asyncio API."""
+    """A barrier. Base class for threads and for asyncio."""
 
     _error: Any
     """Class of the error that is raised if the barrier is broken."""

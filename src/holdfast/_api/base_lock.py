@@ -71,7 +71,7 @@ def member_of(lock: Any) -> Member:
 
 
 class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
-    """The options and the state of a lock object, shared by the sync and the asyncio API."""
+    """The options and the state of a lock object. Base class for threads and for asyncio."""
 
     _home: Any
     """The driver that was used last. It runs operations for one process and server."""

@@ -130,7 +130,7 @@ def locked(
 
 
 class _Locked(Steps):
-    """A function that runs under a lock, and the flow of its calls, shared by plain and coroutine functions."""
+    """A function that runs under a lock, and the flow of its calls. Base class for plain and coroutine functions."""
 
     def __init__(
         self, function: Callable[..., Any], lock: Callable[[tuple[Any, ...], dict[str, Any]], Any], busy: str, reentrant: bool

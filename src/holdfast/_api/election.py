@@ -42,7 +42,7 @@ LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
 class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
-    """The options and the state of one candidate, shared by the sync and the asyncio API."""
+    """The options and the state of one candidate. Base class for threads and for asyncio."""
 
     _foreign = ELECTION_METHODS
 

@@ -84,7 +84,7 @@ class BaseElectionLock(BaseLock[L, Client]):
 
 
 class BaseTermCore(LeaseCore):
-    """The internal object of a term (time as the leader) on one server, shared by the sync and the asyncio API."""
+    """The internal object of a term (time as the leader) on one server. Base class for threads and for asyncio."""
 
     attempt: Candidacy
 

@@ -89,7 +89,7 @@ class Named:
 
 
 class BaseLatch(Named):
-    """An event or a latch, shared by the sync and the asyncio API."""
+    """An event or a latch. Base class for threads and for asyncio."""
 
     @hides_client()
     def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: Seconds, prefix: str) -> None:

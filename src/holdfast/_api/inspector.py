@@ -51,7 +51,7 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
 
 
 class BaseInspector(ForeignMethods, Steps, Generic[Client]):
-    """The state and the flows of an `Inspector`, shared by the sync and the asyncio API."""
+    """The state and the flows of an `Inspector`. Base class for threads and for asyncio."""
 
     _foreign = INSPECTOR_METHODS
 

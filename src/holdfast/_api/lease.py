@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BaseLease(ForeignMethods):
-    """The lease of an acquisition, as users hold it, shared by the sync and the asyncio API."""
+    """The lease of an acquisition, as users hold it. Base class for threads and for asyncio."""
 
     _foreign = LEASE_METHODS
 

@@ -108,7 +108,7 @@ class UserLease:
 
 
 class LeaseCore(UserLease, Owner):
-    """The internal object of a lease, shared by the sync and the asyncio API."""
+    """The internal object of a lease. Base class for threads and for asyncio."""
 
     attempt: Attempt
     endpoint: Any

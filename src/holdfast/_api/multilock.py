@@ -226,7 +226,7 @@ def _group(member: Member) -> Hashable:
 
 
 class BaseMultiLock(Steps, Generic[M, Client]):
-    """The options, the state and the flow of a `MultiLock`, shared by the sync and the asyncio API."""
+    """The options, the state and the flow of a `MultiLock`. Base class for threads and for asyncio."""
 
     _kind: type[BaseLock[Any, Any]]
     """Base class of the locks of this API. Lock objects that the user passes must be instances of it."""
@@ -324,7 +324,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
 
 
 class BaseMultiLease(ForeignMethods):
-    """The lease of several locks acquired together, as users hold it, shared by the sync and the asyncio API."""
+    """The lease of several locks acquired together, as users hold it. Base class for threads and for asyncio."""
 
     _foreign = LEASE_METHODS
 
@@ -362,7 +362,7 @@ class BaseMultiLease(ForeignMethods):
 
 
 class BaseMultiCore(UserLease):
-    """The internal object of the lease of several locks acquired together, shared by the sync and the asyncio API."""
+    """The internal object of the lease of several locks acquired together. Base class for threads and for asyncio."""
 
     fences: dict[str, int]
     told_loss: bool

@@ -178,7 +178,7 @@ def current() -> Running:
 
 
 class BaseOnce(Steps):
-    """The options and the flows of `once`, shared by the sync and the asyncio API."""
+    """The options and the flows of `once`. Base class for threads and for asyncio."""
 
     @staticmethod
     def current() -> Running:

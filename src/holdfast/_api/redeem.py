@@ -24,7 +24,7 @@ from holdfast.errors import ConfigError, TicketRefused
 
 
 class BaseRedeem(BaseLock[L, Client]):
-    """A lock that is acquired by redeeming a ticket, shared by the sync and the asyncio API."""
+    """A lock that is acquired by redeeming a ticket. Base class for threads and for asyncio."""
 
     _shared = False  # The holder of a ticket has the lock already, and must not queue with the waiters of this process.
 

@@ -110,7 +110,7 @@ def _check_number(number: int) -> None:
 
 
 class BaseRedlock(BaseLock[L, Client]):
-    """The options and the state of a lock on several servers, shared by the sync and the asyncio API."""
+    """The options and the state of a lock on several servers. Base class for threads and for asyncio."""
 
     _strategy = acquire.ON_SEVERAL_SERVERS
 
@@ -240,7 +240,7 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
 
 
 class BaseQuorumCore(LeaseCore):
-    """The internal object of a lease on several servers, shared by the sync and the asyncio API."""
+    """The internal object of a lease on several servers. Base class for threads and for asyncio."""
 
     voted = True
 

@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError
 
 
 class BaseWriteLease(BaseLease):
-    """The lease of a writer, shared by the sync and the asyncio API."""
+    """The lease of a writer. Base class for threads and for asyncio."""
 
     @property
     def downgraded(self) -> bool:
@@ -33,7 +33,7 @@ class BaseWriteLease(BaseLease):
 
 
 class BaseWriteCore(LeaseCore):
-    """The internal object of a writer's lease, shared by the sync and the asyncio API."""
+    """The internal object of a writer's lease. Base class for threads and for asyncio."""
 
     downgraded = False
     """True once the writer has become a reader by `downgrade`."""
@@ -87,7 +87,7 @@ class BaseSide(PermitsLock[L, Client]):
 
 
 class BaseRWLock(ForeignMethods, Generic[L, Client]):
-    """The options of a read-write lock, shared by the sync and the asyncio API."""
+    """The options of a read-write lock. Base class for threads and for asyncio."""
 
     _foreign = RWLOCK_METHODS
     if not TYPE_CHECKING:

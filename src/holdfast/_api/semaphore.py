@@ -23,7 +23,7 @@ from holdfast.errors import ConfigError, HoldfastError
 
 
 class BaseSemaphore(PermitsLock[L, Client]):
-    """The options of a semaphore, shared by the sync and the asyncio API."""
+    """The options of a semaphore. Base class for threads and for asyncio."""
 
     _foreign = SEMAPHORE_METHODS
 

@@ -99,7 +99,7 @@ async def _undo(new: Half[New], old: Half[Old], first: New, second: Old | None) 
 
 
 class BaseMigratingLease:
-    """One acquisition of a migrating lock, with the leases of its two locks, shared by the sync and the asyncio API."""
+    """One acquisition of a migrating lock, with the leases of its two locks. Base class for threads and for asyncio."""
 
     def __init__(self, new: Half[Any], old: Half[Any], both: Both[Any, Any]) -> None:
         self._both = both
@@ -141,7 +141,7 @@ class BaseMigratingLease:
 
 
 class BaseMigrating(BaseLock[M], Generic[M, Client]):
-    """The options and the flows of a migrating lock, shared by the sync and the asyncio API."""
+    """The options and the flows of a migrating lock. Base class for threads and for asyncio."""
 
     _old_type: Callable[..., Any]
     _new_type: Callable[..., Any]

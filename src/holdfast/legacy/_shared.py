@@ -50,7 +50,7 @@ class Detachable(NamedTuple):
 
 
 class BaseLock(Steps, Generic[L]):
-    """The state and the flows of a timestamp or migrating lock, shared by the sync and the asyncio API."""
+    """The state and the flows of a timestamp or migrating lock. Base class for threads and for asyncio."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)

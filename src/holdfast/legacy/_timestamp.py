@@ -65,7 +65,7 @@ def warn_once() -> None:
 
 
 class BaseTimestampLease:
-    """One acquisition of a timestamp lock, shared by the sync and the asyncio API."""
+    """One acquisition of a timestamp lock. Base class for threads and for asyncio."""
 
     def __init__(self, caller: BaseCaller, stamp: Stamp, hold: Hold) -> None:
         self._process = current()
@@ -144,7 +144,7 @@ _TAKEN = (
 
 
 class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
-    """The options and the flows of a timestamp lock, shared by the sync and the asyncio API."""
+    """The options and the flows of a timestamp lock. Base class for threads and for asyncio."""
 
     _caller_type: type[BaseCaller]
     _lease_type: Callable[[BaseCaller, Stamp, Hold], S]

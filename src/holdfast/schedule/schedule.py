@@ -153,7 +153,7 @@ class Overview:
 
 
 class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
-    """The jobs of a `Schedule`, and the flows of its methods, shared by the sync and the asyncio API."""
+    """The jobs of a `Schedule`, and the flows of its methods. Base class for threads and for asyncio."""
 
     _foreign = SCHEDULE_METHODS
 

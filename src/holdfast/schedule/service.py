@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class BaseService(Steps):
-    """One period of serving a schedule, from start to stop, shared by the sync and the asyncio API."""
+    """One period of serving a schedule, from start to stop. Base class for threads and for asyncio."""
 
     process: Process
     over: Any

@@ -88,7 +88,7 @@ def _is_for_all(error: Exception) -> bool:
 
 
 class BaseCache(ForeignMethods, Steps, Generic[Client]):
-    """The options, the counters and the flows of a cache, shared by the sync and the asyncio API."""
+    """The options, the counters and the flows of a cache. Base class for threads and for asyncio."""
 
     _foreign = CACHE_METHODS
 

@@ -28,7 +28,7 @@ class Inside(NamedTuple):
 
 
 class BaseMemoized(ForeignMethods, Generic[P, T]):
-    """A function whose results are stored in a cache, shared by the sync and the asyncio API."""
+    """A function whose results are stored in a cache. Base class for threads and for asyncio."""
 
     _foreign = MEMOIZED_METHODS
     _is_async: bool
