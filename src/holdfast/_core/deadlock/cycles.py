@@ -1,8 +1,8 @@
-"""Find deadlocks: cycles of waiting threads or tasks. Each of them holds a lock that another one in the cycle waits for.
+"""Find deadlocks, which are cycles of threads or tasks, each of which waits for a lock that the next one holds.
 
-Each process writes a record on the server that lists its waits (`_core.deadlock.wait_graph`). Such a record may be out of
-date. So a cycle that was found in the records is checked twice, and it counts as a deadlock only if the locks have the same
-holders both times. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
+Each process writes a record on the server that lists its waits (`_core.deadlock.wait_graph`). Such a record may be out of date.
+So a cycle that was found in the records is checked twice, and it counts as a deadlock only if the locks have the same holders
+both times. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ class Link(NamedTuple):
     """True if the wait may be ended with Deadlock to break a cycle."""
 
     def among(self, others: Iterable[Link]) -> bool:
-        """Return True if ``others`` contains this wait. Labels are not compared.
+        """Return True if ``others`` contains this wait.
 
-        A process may list the same wait with different labels in its records under different prefixes.
+        Labels are not compared, because a process may list a wait with different labels in its records under different
+        prefixes.
         """
         return any(other._replace(label=self.label) == self for other in others)
 
@@ -164,10 +165,7 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait to end in order to break a deadlock: among the waits that may be ended (``yields``), the last to begin.
-
-    Return None if no wait may be ended.
-    """
+    """Return the wait that began last, of the waits in a deadlock that may be ended (``yields``); None if there is none."""
     return max((link for link in cycle if link.yields), default=None)
 
 
@@ -217,10 +215,8 @@ async def holder(key: str) -> tuple[str, bytes]:
 async def listens(public: str, key: str) -> bool:
     """Return True if the process that holds the lock ``key`` is subscribed to its inbox, and so is alive.
 
-    The record of a killed process does not show this, because it stays on the server for a while.
-
-    ``public``: public id of the process. In a Cluster with sharded pub/sub, the inbox may be on another server. The result is
-    then always True.
+    The record of a killed process does not show this, because it stays on the server for a while. ``public``: public id of the
+    process. In a Cluster with sharded pub/sub, the inbox may be on another server, so the result is always True.
     """
     if "{" in public:
         return True

@@ -31,7 +31,7 @@ class DeadlockDetector:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles that the last search found. The key is this process's wait in the cycle: thread or task, and lock.
+        """Cycles that the last search found, by this process's thread or task in the cycle, and the lock it waits for.
 
         If the next search finds a cycle again, its youngest wait is ended.
         """

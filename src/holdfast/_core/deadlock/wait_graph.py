@@ -1,8 +1,8 @@
 """Publish the waits of this process that may be part of a deadlock, because the waiting thread or task holds other locks.
 
-A wait belongs to a thread or task, not to a process. If one thread of a process holds lock A and another thread of it waits
-for lock B, this alone is no part of a deadlock. While nobody waits, nothing is checked or sent. While somebody waits, the waits
-are checked twice a second, or more often if one of them is published.
+A wait belongs to a thread or task, not to a process. If one thread of a process holds lock A and another thread of it waits for
+lock B, this alone is no part of a deadlock. While nobody waits, nothing is checked or sent. While somebody waits, the waits are
+checked twice a second, or more often if one of them is published.
 """
 
 from __future__ import annotations
@@ -56,16 +56,13 @@ class WaitGraph:
         return other
 
     def somebody_waits(self, now: float) -> None:
-        """Schedule a check of the waits, because an attempt begins to wait at monotonic time ``now``.
-
-        The caller holds the mutex.
-        """
+        """Schedule a check of the waits, because an attempt begins to wait. The caller holds the mutex."""
         if self.at == float("inf"):
             self.at = now + LONG_WAIT_S
             self.nodes[0].keeper.wake_by(self.at)
 
     def turn(self, now: float) -> None:
-        """Check the waits if the next check is due at monotonic time ``now``. Publish changes, and search for deadlocks."""
+        """Check the waits if a check is due at monotonic time ``now``. Publish changes, and search for deadlocks."""
         if now < self.at:
             return
         with self.nodes[0].mutex:

@@ -1,4 +1,4 @@
-"""Break a lock: revoke the lease of a holder that a person has named. Or wait until a lock is free.
+"""Break a lock by revoking the lease of a holder that a person has named, or wait until a lock is free.
 
 The former holder is notified, and loses its lease. If it goes on writing, fence checks reject its writes.
 """
@@ -15,7 +15,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
 POLL = 1.0
-"""Maximum seconds between two requests of a caller that waits until a lock is free; the server does not notify such a
+"""Maximum seconds between two requests of a caller that waits until a lock is free. The server does not notify such a
 caller."""
 
 
@@ -81,8 +81,8 @@ async def break_lock(
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
     """Revoke permits of a semaphore or read-write lock from their holders. Return the reply or the error of each server.
 
-    ``marks``: hashes of the holders' tokens, as an inspection shows them. ``by``: name of the person who breaks the lock,
-    which is sent to the former holders.
+    ``marks``: hashes of the holders' tokens, as an inspection shows them. ``by``: as in `break_lock`. Raises WireError if no
+    server replies.
     """
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 
@@ -101,10 +101,10 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
 
 
 async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
-    """Wait until nobody holds the lock, without acquiring it.
+    """Wait until nobody holds the lock, without acquiring it. Return False after ``seconds`` seconds (None: without limit).
 
-    Return True once it is free, or False after ``seconds`` seconds (None: without limit). Another client may acquire the lock
-    before this function returns. Raises WireError if no server replies.
+    Otherwise return True. Another client may acquire the lock before this function returns. Raises WireError if no server
+    replies.
     """
     until = None if seconds is None else await Now() + seconds
     while True:

@@ -32,10 +32,7 @@ class Hold(NamedTuple):
     process: str
     """Public id of the holder's process; empty if the holder is a client of another lock library."""
     mark: str
-    """Hash of the holder's token, which shows whether two replies name the same holder.
-
-    The secret token cannot be computed from this hash.
-    """
+    """Hash of the holder's token, which shows whether two replies name the same holder, and does not reveal the token."""
     remaining: float | None
     fence: int
     weight: int
@@ -112,8 +109,7 @@ class Field:
     """Number of servers on which a SCAN is run. Each of them has some of the keys."""
     timeout: float
     slot_of: Callable[[bytes], int] | None = None
-    """Function that returns the Cluster slot of a key, because a script may read keys of one slot only; None outside a
-    Cluster."""
+    """Function that returns the Cluster slot of a key, because a script may read keys of one slot only; None: no Cluster."""
 
     def together(self, keys: list[bytes]) -> Iterator[list[bytes]]:
         """Split the keys of locks into groups, each of which one run of the inspection script can read."""
@@ -170,10 +166,9 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
 async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
     """Return the state of the locks with these keys.
 
-    Raises WireError if no server replies, or if the last error is a refusal for good, such as a missing permission.
-
-    ``most``: maximum number of holders, and also of waiters, to list for each lock; 1: list no waiters. ``records``: process
-    records that were read before, to which new ones are added; None: none.
+    Raises WireError if no server replies, or if the last error is a refusal for good, such as a missing permission. ``most``:
+    maximum number of holders, and also of waiters, to list for each lock; 1: list no waiters. ``records``: process records that
+    were read before, to which new ones are added; None: none.
     """
     records = {} if records is None else records
     seen = []
@@ -222,10 +217,7 @@ class Survey:
         return self.part == self.where.parts and not self._found
 
     def scanned(self, cursor: bytes | int, keys: list[bytes]) -> None:
-        """Add the keys that one step of a SCAN returned.
-
-        ``cursor``: cursor that SCAN returned for the next step; 0: there is none.
-        """
+        """Add the keys that one step of a SCAN returned. ``cursor``: its cursor for the next step; 0: there is none."""
         for key in keys:
             if key not in self._shown and self._fits(key):  # SCAN may return a key twice
                 self._shown.add(key)
@@ -234,8 +226,7 @@ class Survey:
         self.part, self.cursor = (self.part + 1, 0) if done else (self.part, cursor)
 
     def take(self) -> list[bytes]:
-        """Remove the next page of lock keys from this survey, and return these keys; empty: first do the next step of the
-        SCAN."""
+        """Remove the next page of lock keys from this survey, and return it; empty: the next step of the SCAN is due."""
         some, self._found = self._found[:PAGE], self._found[PAGE:]
         return some
 

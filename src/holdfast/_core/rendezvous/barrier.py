@@ -1,13 +1,13 @@
-"""Barriers: a fixed number of participants, in any processes, wait for each other; then all of them go on, or all fail.
+"""Barriers. A fixed number of participants, in any processes, wait for each other. Then all of them go on, or all fail.
 
 The server stores an entry for each waiting participant. The participant refreshes the entry, which otherwise expires. If an
 entry expires, its participant is taken for dead, and the barrier is broken. Then all participants fail with Broken. In
 `threading.Barrier`, a timeout has the same effect.
 
 One script makes all decisions. When a participant is notified, it asks the server for the outcome. The server stores the
-outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant that arrives last
-runs it, and the others go on afterwards. During the action, that participant holds a lease, which the keeper (background
-thread) renews.
+outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant that arrives last runs
+it, and the others go on afterwards. During the action, that participant holds a lease, which the keeper (background thread)
+renews.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class BarrierSpec:
     """The keys, the lease and the limits of a barrier. The object never changes, so that threads may share it."""
 
     keys: tuple[bytes, ...]
-    """Four keys on the server: the barrier's state, the waiting participants, the outcomes of the last rounds, and
-    subscriptions."""
+    """Keys of the barrier's state, the waiting participants, the outcomes of the last rounds, and the subscriptions."""
     spec: Spec
     """Specification of the lock that a participant holds while it runs the action.
 
@@ -141,10 +140,7 @@ class Duty(Owner):
 
 
 class Participant(Listener):
-    """One participant in one round of a barrier.
-
-    The `listener_id` of a participant is also its token. The server names the participant by this id in notifications.
-    """
+    """One participant in one round of a barrier. Its `listener_id` is also its token, by which the server names it."""
 
     __slots__ = ("duty", "may_be_on_server", "seen")
 
@@ -226,7 +222,7 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
     """Wait at the barrier until all participants have arrived. Return the number of this participant: 0, 1, 2 and so on.
 
-    If this participant arrives last and ``acts`` is true, return a Duty instead; the participant then has to run the action.
+    If this participant arrives last and ``acts`` is true, return a Duty instead. The participant then has to run the action.
     ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken if the barrier is broken.
     Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
     another number of participants.
@@ -331,8 +327,8 @@ async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
 async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> None:
     """End this participant's part in the barrier, whatever its state. An unfinished Duty breaks the barrier.
 
-    ``why``: reason, in one word, with which the barrier is broken if this participant still waits; empty: leave without
-    breaking the barrier. Errors of the server are not raised, because the keeper (background thread) then repeats the request.
+    ``why``: reason, in one word, for which a participant that still waits breaks the barrier; empty: it leaves without breaking
+    the barrier. Raises no WireError, because the keeper (background thread) repeats a request that has failed.
     """
     await _end_duty(me)
     if not me.may_be_on_server:

@@ -1,4 +1,4 @@
-"""Latches: clients wait until a count on the server has been counted down to zero. An event is a latch with the count one.
+"""Latches. Clients wait until a count on the server has been counted down to zero. An event is a latch with the count one.
 
 Each request to count down has a token of its own. If the reply is missing, the request is repeated with this token, and is
 still counted only once. The server stores the time of the latch's last opening. A waiter compares this time with the one that
@@ -64,10 +64,7 @@ class LatchSpec:
 
     @property
     def span(self) -> float:
-        """Seconds after which a waiter asks again.
-
-        Each request keeps the latch's state on the server from expiring (``keep_ms``).
-        """
+        """Seconds after which a waiter asks again. This also keeps the latch's state from expiring (``keep_ms``)."""
         return min(LISTEN_S, self.keep_ms / 3000)
 
 
@@ -88,10 +85,7 @@ class Seen(NamedTuple):
 
     missing: int
     opened: int
-    """Server time, in microseconds, of the last opening; 0: the latch was never open.
-
-    Each opening has a later time than the one before.
-    """
+    """Server time, in microseconds, of the last opening, which rises with each opening; 0: the latch was never open."""
     born: int
     """Server time, in microseconds, at which the state of the latch was created; 0: the server has no state of this latch."""
 
@@ -107,7 +101,7 @@ class LatchWaiter(CoalescedWaiter):
         """State of the latch when this caller began to wait."""
 
     def released_by(self, seen: Seen) -> bool:
-        """Return True if the wait may end, because in the state ``seen`` the latch is open, or was opened since the wait
+        """Return True if the wait may end, because the latch is open in the state ``seen``, or was opened since the wait
         began."""
         return seen.missing == 0 or seen.opened > self.seen.opened
 
@@ -153,8 +147,8 @@ async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch
 async def look(latch: LatchSpec) -> Seen:
     """Return the latch's current state.
 
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has
-    another count.
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another
+    count.
     """
     return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 
@@ -179,10 +173,11 @@ async def reset(latch: LatchSpec) -> Seen:
 
 
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
-    """Wait until the latch is or was open, and return True; return False after ``wait`` seconds (None: without limit).
+    """Wait until the latch is open, and return True. Return False after ``wait`` seconds (None: without limit).
 
-    Raises WireError if the server is unreachable, Forgotten if it has lost the latch's state, KeyConflict if a key holds other
-    data, CountMismatch if the latch has another count.
+    It also returns True if the latch was opened during the wait, and reset since. Raises WireError if the server is
+    unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another count. Raises Forgotten if the
+    server has lost the state of a latch; a lost event counts as not set.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait
@@ -210,9 +205,7 @@ async def wait(latch: LatchSpec, wait: float | None) -> bool:
 
 
 async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tuple[bool, float]:
-    """Ask the server for the latch's state.
-
-    Return whether this caller's wait may end, and the monotonic time of the reply.
+    """Ask the server for the latch's state. Return whether this caller's wait may end, and the monotonic time of the reply.
 
     If this caller leads the callers of this process that wait for the latch, the result is shared with the others.
     """
