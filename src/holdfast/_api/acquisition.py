@@ -246,7 +246,6 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         return core
 
     def _prepared(self) -> tuple[SyncRunner, Attempt]:
-        """Return the driver for the lock's server, and a new attempt. In a Cluster, the server is looked up first."""
         if self._cluster is not None:
             complete(self._find_server())
         return (driver := self._driver()), self._new_attempt(driver)
@@ -424,7 +423,6 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         return aio_driver_for(current(), self._endpoint)
 
     async def _prepared(self) -> tuple[AioRunner, Attempt]:
-        """Return the driver for the lock's server, and a new attempt. In a Cluster, the server is looked up first."""
         if self._cluster is not None:
             await self._find_server()
         return (driver := self._driver()), self._new_attempt(driver)

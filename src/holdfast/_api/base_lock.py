@@ -164,7 +164,6 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         self._start()
 
     def _start(self) -> None:
-        """Set the state of a lock object that holds nothing."""
         raise NotImplementedError
 
     def _as_member(self) -> Member:

@@ -297,7 +297,6 @@ class AioCountDownLatch(BaseLatch):
 
 
 def at_least_one(value: object, parameter: str) -> int:
-    """Return ``value``. Raises ConfigError if it is not a whole number from 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{parameter} must be a whole number from 1, not {value!r}", parameter=parameter)
     return value

@@ -533,8 +533,9 @@ class MultiLock(BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease])
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
     cycle. If all locks are free and on one server (in a Cluster: in one slot), this costs one round trip. Semaphores, sides of
-    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. A busy lock is waited for in its queue.
-    If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace a threading.Lock.
+    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. If a lock is busy, the
+    caller waits in its queue. If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can
+    replace a threading.Lock.
 
     Args:
         client: a client or URL, for the locks given by name; may be left out if all are lock objects.
@@ -628,8 +629,9 @@ class AioMultiLock(BaseMultiLock[AioMultiLease, AsyncClient], BaseAioLock[AioMul
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
     cycle. If all locks are free and on one server (in a Cluster: in one slot), this costs one round trip. Semaphores, sides of
-    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. A busy lock is waited for in its queue.
-    If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace an asyncio.Lock.
+    an `RWLock`, and locks with ``replicas`` or ``quarantine`` cost a round trip each. If a lock is busy, the
+    caller waits in its queue. If time runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can
+    replace an asyncio.Lock.
 
     If a lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 

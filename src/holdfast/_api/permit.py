@@ -35,7 +35,6 @@ class HeldPermits:
         """The leases that were acquired and not removed yet, oldest first; some may have been released meanwhile."""
 
     def add(self, core: Any, owner: object) -> None:
-        """Add a lease that the thread or task ``owner`` has just acquired."""
         core.taker = weakref.ref(owner)
         with self._mutex:
             for over in [one for one in self._cores if one.is_over()]:
@@ -50,7 +49,6 @@ class HeldPermits:
         return next(reversed(self.live()), None)
 
     def held_by(self, owner: object) -> Any:
-        """Return the latest unreleased lease that the thread or task ``owner`` has acquired; None if there is none."""
         mine = [core for core in self.live() if core.taker() is owner]
         return mine[-1] if mine else None
 

@@ -86,7 +86,6 @@ def write(spec: Spec, token: str, ends: int) -> Ticket:
 
 
 def read(ticket: object) -> Told:
-    """Return the fields of a ticket. Raises ConfigError if the text is not a ticket."""
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
     if not isinstance(ticket, str):

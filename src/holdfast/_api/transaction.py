@@ -207,7 +207,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
-        """Queue a command for EXEC. Returns the queue, so that calls can be chained."""
         self._may("reading", "queuing")
         if self._state == "reading":
             self._pipe.multi()
@@ -255,7 +254,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         _watched.set(_watched.get() - self._mine)
 
     async def _begin(self) -> None:
-        """Send WATCH. Raises ServerError if the server cannot be reached or refuses."""
         try:
             await self._watch_first()
         except BaseException:
@@ -351,7 +349,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         raise NotImplementedError
 
     async def _end(self, *, failed: bool) -> None:
-        """Send EXEC. If the block failed, end the transaction without EXEC."""
         if os.getpid() != self._pid:
             self._forsake(failed=failed)
         elif failed or self._state == "broken":

@@ -39,7 +39,6 @@ S = TypeVar("S", bound="BaseTimestampLease")
 
 
 def make_stamp(timeout: float, key: str | bytes, ttl: Seconds, unit: object, clock: object) -> Stamp:
-    """Return the checked options of a timestamp lock. Raises ConfigError, which names the parameter."""
     raw = raw_key(key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if unit not in UNITS:

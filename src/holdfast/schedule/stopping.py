@@ -19,7 +19,6 @@ class Stopping:
 
     @staticmethod
     def signals() -> tuple[int, ...]:
-        """Return the numbers of the signals to handle."""
         hangup: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
         if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
             return signal.SIGTERM, signal.SIGINT

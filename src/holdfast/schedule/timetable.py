@@ -236,7 +236,6 @@ def from_text(text: str) -> Timetable:
 
 @functools.lru_cache(maxsize=256)
 def zone(name: str) -> tzinfo:
-    """Return a time zone by its name in the tz database. Raises ConfigError."""
     if name == "UTC":
         return UTC  # UTC needs no tz data
     import zoneinfo

@@ -200,7 +200,6 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
     # Steps
 
     async def _do(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        """Run an operation about a key on the server. Raises ServerError or KeyConflict."""
         return await self._caller.run(operation, entry.value, self._about(entry.spec.name))
 
     async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:

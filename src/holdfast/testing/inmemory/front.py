@@ -37,7 +37,6 @@ class NullArray:
 
 
 def encode(reply: Any, protocol: int) -> bytes:  # noqa: PLR0911 - a table of types
-    """Encode a reply in RESP2 or RESP3."""
     match reply:
         case Status():
             return b"+%b\r\n" % reply

@@ -171,7 +171,6 @@ class Serving:
     # Methods that run in the server's thread
 
     def up(self) -> None:
-        """Open the unix socket and accept connections."""
         if self._listener is None:
             listener = self._listener = socket.socket(socket.AF_UNIX)
             listener.bind(str(self.path))

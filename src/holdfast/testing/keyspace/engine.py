@@ -81,7 +81,6 @@ class Engine:
         self._compile, self._part = calls[b"compile"], lua.eval(b"unpack")
 
     def compiled(self, script: Script[Any]) -> Any:
-        """Compile a Lua script and return its function. Raises ValueError if it does not compile."""
         found = self._compile(script.body, script.sha.encode())
         if isinstance(found, tuple):
             raise ValueError(found[1].decode(errors="replace"))  # noqa: TRY004 -- its text is wrong, not its type
