@@ -20,12 +20,16 @@ class Terminator:
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
         self._open: list[socket.socket] = []
+        self.thawed = threading.Event()
+        """While it is not set, nothing is read and nothing is answered, as if the other side had vanished."""
+        self.thawed.set()
 
     def __enter__(self) -> Self:
         self._threads[0].start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.thawed.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         for sock in self._open:
@@ -58,6 +62,7 @@ class Terminator:
                         source, target = client, server
                     else:
                         source, target = server, client
+                    self.thawed.wait()
                     data = source.recv(65536)
                     if not data:
                         return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +16,7 @@ import redis
 import trustme
 
 import holdfast
+import holdfast.aio
 from faults.terminator import Terminator
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
@@ -162,4 +165,21 @@ def test_a_client_that_the_user_has(plain: PrivateServer, files: Path, name: str
                 else:
                     with pytest.raises(holdfast.ServerError, match="a CA that is not trusted here"):
                         lock.acquire()
+        holdfast.close()
+
+
+def test_a_server_that_has_vanished_delays_the_end_of_a_loop_for_a_moment_only(
+    plain: PrivateServer, files: Path, name: str
+) -> None:
+    """Over TLS, asyncio waits for the other side to confirm the end of a connection, for up to half a minute."""
+
+    async def main(server: Terminator) -> float:
+        async with holdfast.aio.Lock(f"rediss://localhost:{server.port}?ssl_ca_certs={files}/ca.pem", name):
+            pass
+        server.thawed.clear()
+        return time.monotonic()
+
+    with Terminator(good(), plain.socket) as server:
+        ended = asyncio.run(main(server))
+        assert time.monotonic() - ended < 5
         holdfast.close()

@@ -30,6 +30,9 @@ A thousand requests keep any server busy, and the send and receive buffers stay 
 
 READ_SIZE = 65536
 
+CLOSE_WITHIN_S = 0.5
+"""Maximum seconds to wait until a connection is closed. Over TLS, a transport waits for the server to confirm the end, and a
+server that has vanished never does; asyncio's own limit is half a minute."""
 
 LATE_S = 0.05
 """If the loop calls a timer more than this many seconds late, the loop was busy.
@@ -412,7 +415,9 @@ class AioConnection:
         self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
         if protocol is not None and protocol.transport is not None:
             protocol.transport.close()
+            limit = protocol.loop.call_later(CLOSE_WITHIN_S, protocol.transport.abort)
             await protocol.closed
+            limit.cancel()
 
     def sockets(self) -> list[socket.socket]:
         protocol = self._protocol
