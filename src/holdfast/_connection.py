@@ -313,7 +313,7 @@ class Connection(BaseConnection):
 
     @makes(Transaction)
     def transaction(self) -> object:
-        """Return a `Transaction`: it reads keys, and writes only if nobody has changed these keys since."""
+        """Return a `Transaction`: it reads keys, and writes only if no other client has changed these keys meanwhile."""
 
     locked = _locked
     once = _once
@@ -422,7 +422,7 @@ class AioConnection(BaseConnection):
 
     @makes(AioTransaction)
     def transaction(self) -> object:
-        """Return a `Transaction`: it reads keys, and writes only if nobody has changed these keys since."""
+        """Return a `Transaction`: it reads keys, and writes only if no other client has changed these keys meanwhile."""
 
     locked = _locked
     once = _aio_once

@@ -1,4 +1,4 @@
-"""How a lock object is acquired and released, in threads and in asyncio; `holdfast._api.base_lock` has its options and state.
+"""Acquire and release lock objects, in threads and in asyncio. `holdfast._api.base_lock` has their options and state.
 
 `BaseSyncLock` and `BaseAioLock` acquire and release a free lock without a flow in between, so that this takes as few calls as
 possible. If the lock is not free, both run the flow `_operate`.

@@ -118,7 +118,7 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: name of the barrier, 1 to 512 bytes.
-        parties: number of participants, at least 1. All users of the barrier must pass the same number.
+        parties: number of participants, 1 to 10,000. All users of the barrier must pass the same number.
         action: called by the last participant when all have arrived, before any of them goes on. If the action
             raises, the barrier is broken. All participants should pass it.
         timeout: default of the ``timeout`` of `wait`, in seconds. None: no limit.
@@ -184,7 +184,7 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: name of the barrier, 1 to 512 bytes.
-        parties: number of participants, at least 1. All users of the barrier must pass the same number.
+        parties: number of participants, 1 to 10,000. All users of the barrier must pass the same number.
         action: called by the last participant when all have arrived, before any of them goes on. If the action
             raises, the barrier is broken. All participants should pass it. It may be a coroutine function.
         timeout: default of the ``timeout`` of `wait`, in seconds. None: no limit.

@@ -139,15 +139,15 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
 
     def _leading(self, what: str) -> Any:
-        """Return the internal object of this candidate's term, for the method ``what``. Raises NotHeld if it does not lead.
+        """Return the internal object of this candidate's term. ``what``: name of the method that needs it, for errors.
 
-        Raises ConfigError for an election on several servers.
+        Raises NotHeld if the candidate does not lead, ConfigError for an election on several servers.
         """
         self._office(what)
         return self._term()
 
     def _office(self, what: str) -> ElectionKeys:
-        """Return the keys of the election on its one server, for the method ``what``.
+        """Return the keys of the election on its one server. ``what``: name of the method that needs them, for errors.
 
         Raises ConfigError for an election on several servers.
         """

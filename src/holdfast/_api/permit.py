@@ -173,7 +173,7 @@ class PermitsLock(BaseLock[L, Client]):
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:
-        """Return the counts of the semaphore from the server. If ``limit`` is not None, set it first."""
+        """Ask the server for the semaphore's counts. If ``limit`` is not None, set the limit first."""
         try:
             count = await permit.count(self._spec, self._permits.kind, limit)
         except WireError as error:

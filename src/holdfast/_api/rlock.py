@@ -279,7 +279,7 @@ class Reentrant(BaseLock[L, Client]):
     """The lease of the calling thread or task. Setting it stores the lease with its owner, not in this lock object."""
 
     def _acquired_again(self, blocking: bool, timeout: Seconds) -> bool:
-        """Acquire the lock once more and return True, if the caller holds it."""
+        """Acquire the lock once more and return True if the caller holds it; else return False."""
         held = holdings()
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:

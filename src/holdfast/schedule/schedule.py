@@ -428,7 +428,8 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
     def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
-        A signal stops the schedule as `stop` does. After a second SIGTERM or SIGINT, the runs are cancelled at once.
+        A signal stops the schedule as ``stop(finish_within)`` does. After a second SIGTERM or SIGINT, the runs are cancelled
+        at once.
         """
         left = seconds(finish_within, "finish_within", 0.0)
         self.start()
@@ -539,7 +540,8 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     async def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
-        A signal stops the schedule as `stop` does. After a second SIGTERM or SIGINT, the runs are cancelled at once.
+        A signal stops the schedule as ``stop(finish_within)`` does. After a second SIGTERM or SIGINT, the runs are cancelled
+        at once.
         """
         import asyncio  # Imported late: programs of threads need no asyncio.
 

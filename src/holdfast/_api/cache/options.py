@@ -66,7 +66,7 @@ class Figures:
     def count(self, *what: str) -> None:
         counts = self._counts
         for name in what:
-            counts[name] += 1  # No mutex: the interpreter never switches threads here, and signal handlers count too.
+            counts[name] += 1  # No mutex: CPython switches no threads here, and a signal handler that counts must not wait.
 
     def now(self) -> CacheStatistics:
         return CacheStatistics(**self._counts)

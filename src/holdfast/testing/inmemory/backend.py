@@ -157,7 +157,7 @@ class Memory:
         return fence
 
     def flush(self, *, notice: bool = True) -> None:
-        """Delete all data of the server, as FLUSHALL does, or a restart without a file.
+        """Delete all data of the server, as FLUSHALL or a restart without persistence does.
 
         If ``notice`` is True, the holders in this process have noticed the loss when the method returns, except those of locks
         with ``renew=False``. If ``notice`` is False, the holders notice the loss at their next renewal.
