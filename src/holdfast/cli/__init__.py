@@ -1,9 +1,9 @@
 """The command line: ``holdfast SUBCOMMAND ...``.
 
-Each subcommand has a line in `COMMANDS`, and a module with the functions ``configure(parser)`` and ``main(args) -> exit code``.
-The module is imported only when its subcommand is called, so that each subcommand starts quickly. If the module sets
-``TAKES_COMMAND = True``, the words of a command are not parsed. They are in the list ``args.command``, which is None if there
-is no command (`holdfast.cli.parser.Parser.split`).
+Each subcommand has a line in `COMMANDS`, and a module with two functions. ``configure(parser)`` declares its arguments and
+options, and ``main(args)`` runs it and returns its exit code. The module is imported only when its subcommand is called, so
+that each subcommand starts quickly. If the module sets ``TAKES_COMMAND = True``, the words of a command are not parsed. They
+are in the list ``args.command``, which is None if there is no command (`holdfast.cli.parser.Parser.split`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console script ``holdfast`` with these arguments (default: ``sys.argv``), and return its exit code."""
     if argv is None:
-        gc.set_threshold(10_000)  # imports create thousands of objects that stay: garbage collection costs 4 % of the start
+        gc.set_threshold(10_000)  # imports create thousands of objects, and their garbage collection takes 4 % of the start
     arguments = list(sys.argv[1:] if argv is None else argv)
     _set_up_standard_streams()
     try:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Print an exception as one line, with file and line number if it is a defect of holdfast; return the exit code."""
+    """Print an exception as one line, with file and line number if it is a defect of holdfast. Return the exit code."""
     if isinstance(error, OSError) and error.errno in output.OUTPUT_REFUSED:
         output.say(f"cannot write the output: {error.strerror}")
         _discard_output()
@@ -85,8 +85,8 @@ def _failed(error: Exception) -> int:
 
 
 def _set_up_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream. Otherwise a socket could get file descriptor 1 or 2, and output would be
-    sent to the server."""
+    """Open /dev/null for each closed standard stream. Otherwise a socket could get descriptor 1, and output would go to the
+    server."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -97,14 +97,13 @@ def _set_up_standard_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Redirect stdout to /dev/null after a failed write, because Python would otherwise try to write the same output again when
-    it exits."""
+    """Redirect stdout to /dev/null after a failed write. Otherwise Python would try to write the same output again when it
+    exits."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser_of(name: str) -> tuple[ModuleType, Parser]:
-    """Return the module and the parser of a subcommand."""
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(module_name)
     parser = Parser(f"holdfast {name}", f"{summary[0].upper()}{summary[1:]}.")

@@ -31,12 +31,11 @@ FEATURES = (
     "break",
     "events",
 )
-"""Features of `_api.access` with an option of the same name. ``lock`` has none, because it is always granted. The option of
-``legacy`` is --timestamp."""
+"""Features of `_api.access` with an option of the same name. Not here are ``lock``, which is always granted, and ``legacy``,
+whose option is --timestamp."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "Replace PASSWORD by a password, and pass the line to redis-cli or valkey-cli.\n"
         "A PATTERN is written as in the ACL rules of the server."
@@ -96,7 +95,6 @@ def _version(text: str) -> tuple[int, int]:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the ACL line and return the exit code."""
     if not args.user.isprintable() or not args.user or " " in args.user:
         args.parser.error("--user must be a printable name without spaces")
     url = servers.one_given(args)
@@ -122,8 +120,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _version_of(url: str) -> tuple[int, int]:
-    """Return the Redis version for which to write the rule: 7.0 if the server has the command SPUBLISH (Valkey has it),
-    otherwise 6.2.
+    """Return the Redis version for which to write the rule: 7.0 if the server has the command SPUBLISH, otherwise 6.2.
 
     Raises WireError if the server does not answer.
     """

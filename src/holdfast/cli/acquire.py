@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = "The lease is not renewed: it ends after --ttl. To run a command under a lock,\nuse `holdfast run`."
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the lock")
@@ -47,7 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     url = servers.one(args)
     if args.ticket_file is None and sys.stdout is None:
         args.parser.error("stdout is closed, so the ticket would be lost: pass --ticket-file")
@@ -149,9 +147,9 @@ def _answer(facts: dict[str, object]) -> None:
 
 
 def _leave_word(args: argparse.Namespace, url: str) -> None:
-    """Store the holder's description (host, pid and label) on the server, where it expires after ``--ttl`` with the lease.
+    """Store the record of this process (host, pid and label) on the server, where it expires after ``--ttl`` with the lease.
 
-    The description that each process stores for itself would be deleted when this process ends.
+    The record that each process stores for itself would be deleted when this process ends.
     """
     from holdfast import close
     from holdfast._api.caller import Caller

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "Without SCENARIO, all scenarios are measured. Each target is shown as held or\n"
         "missed; a missed target does not change the exit code. It needs the package\n"
@@ -37,5 +36,4 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     return lab.run("bench", "bench.command", args)

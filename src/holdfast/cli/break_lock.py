@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = "The holder loses its lease and is notified. Only a fence check stops writes of a\nholder that goes on."
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
@@ -30,7 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     if not args.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         args.parser.error("there is no terminal to ask for confirmation: pass --yes")
     try:

@@ -10,7 +10,7 @@ import sys
 from importlib.resources import files
 
 SCRIPTS = {"bash": "holdfast.bash", "zsh": "_holdfast", "fish": "holdfast.fish"}
-"""The file with the script of each shell, in the folder ``share``. The wheel also installs this file where the shell looks for
+"""The file with the script of each shell, in the folder ``share``. The wheel installs it where the shell looks for
 completions."""
 
 _EPILOG = """\
@@ -24,12 +24,10 @@ another installation, such as one in a virtual environment, add a line:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = _EPILOG
     parser.add_argument("shell", choices=tuple(SCRIPTS), metavar="SHELL", help="shell that reads the script: bash, zsh or fish")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     sys.stdout.write(files("holdfast.cli").joinpath("share", SCRIPTS[args.shell]).read_text(encoding="utf-8"))
     return 0

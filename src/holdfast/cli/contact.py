@@ -24,8 +24,7 @@ PAUSE = 0.25
 class Patience:
     """The time limit of a command that waits for a lock, across retries while the server does not answer.
 
-    ``wait``: seconds for all tries together; None: no limit. ``tell``: function that prints a message; it is called at the
-    first retry only.
+    ``wait``: seconds for all tries together; None: no limit. ``tell``: function that prints a message at the first retry.
     """
 
     def __init__(self, wait: float | None, tell: Callable[[str], None]) -> None:
@@ -37,8 +36,7 @@ class Patience:
         return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
-        """Return True, after a pause, if ``error`` says that the server did not answer in time, and time is left for another
-        try; otherwise False."""
+        """Return True, after a pause, if the server did not answer in time, and time is left for another try."""
         if not getattr(error, "_silent", False) or self.left() == 0:
             return False
         if self._tell is not None:

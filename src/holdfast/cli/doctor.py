@@ -17,7 +17,6 @@ EXIT = {"ok": 0, "note": 0, "warning": 1, "problem": 2}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "With several --url, the servers are checked as those of one Redlock. The check\n"
         "changes no settings and no data of yours; it acquires a lock of its own."
@@ -45,7 +44,6 @@ def _count(text: str) -> int:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     urls = servers.urls(args)
     if not urls:
         args.parser.error("no server: pass --url or --local, or set HOLDFAST_URL")

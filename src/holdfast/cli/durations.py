@@ -31,7 +31,7 @@ def moment(t: float) -> str:
 
     try:
         shown = datetime.fromtimestamp(t, UTC)
-    except (ValueError, OverflowError, OSError):  # there is no such year: another program may have written the number
+    except (ValueError, OverflowError, OSError):  # another program has written a number for which there is no year
         return f"{t:.0f} s since 1970"
     return f"{shown:%Y-%m-%d %H:%M:%S}" + (f".{shown.microsecond // 1000:03d}" if shown.microsecond >= 1000 else "")
 

@@ -49,7 +49,6 @@ leadership is lost; start it again to campaign again."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast elect [options] NAME [[--] COMMAND [ARGUMENT ...]]"
     parser.epilog = _EPILOG
     add = parser.add_argument
@@ -70,7 +69,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     if args.command is not None:
         if args.observe:
             args.parser.error("--observe does not campaign, so it takes no command")
@@ -163,4 +161,4 @@ def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
 
 def _print(args: argparse.Namespace, text: str, facts: dict[str, Any]) -> None:
     line = output.clean(json.dumps(facts) if args.json else text)
-    os.write(1, f"{line}\n".encode())  # unbuffered: nothing is left to write at the end if the reader has gone
+    os.write(1, f"{line}\n".encode())  # unbuffered, so that nothing is left to write at the end if the reader has gone

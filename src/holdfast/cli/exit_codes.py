@@ -91,10 +91,8 @@ def of(subcommand: str) -> dict[str, str]:
 
 
 def text(subcommand: str) -> str:
-    """Return the section of the help about the exit codes of a subcommand.
-
-    If ``subcommand`` is empty, return the section about the codes that all subcommands share.
-    """
+    """Return the section of the help about the exit codes of a subcommand; if it is empty, about the codes of all
+    subcommands."""
     rows = of(subcommand) if subcommand else EVERY
     heading = "exit codes:" if subcommand else "exit codes of every subcommand:"
     width = max(map(len, rows))

@@ -24,7 +24,7 @@ _ORDERS = {
     "cancel": ("cancel", "its runs were told to end"),
     "remove": ("remove", "removed"),
 }
-"""Actions of the command line: for each, the method of `Schedule` to call and the text printed after the job's name."""
+"""For each action of the command line, the method of `Schedule` to call, and the text printed after the job's name."""
 
 _ACTIONS = """\
 action on a job; if omitted, list all jobs
@@ -37,7 +37,6 @@ remove   delete it from the server"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
     parser.add_argument("action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help=_ACTIONS)
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job for the action")
@@ -50,7 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     if args.action and not args.job:
         args.parser.error(f"{args.action}: name the job after the action")
     url = servers.one(args)

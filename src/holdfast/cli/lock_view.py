@@ -55,8 +55,8 @@ def row(lock: LockInfo) -> tuple[str, ...]:
 
 
 def who(lock: LockInfo) -> str:
-    """Return a short text that names a lock's holder, and counts the holders if several are possible. Return ``-`` if there is
-    no holder."""
+    """Return a short text that names a lock's holder, and counts the holders if several are possible; ``-`` without a
+    holder."""
     if not lock.holders:
         return "-"
     text = str(lock.holder)

@@ -12,7 +12,6 @@ from holdfast.errors import ConfigError, ServerError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "PATTERN is written as in a shell, with * ? and [abc]; quote it, so that the\n"
         "shell does not expand it. With --json, each line is a lock."
@@ -23,7 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     try:
         return _deadlocks(args) if args.deadlocks else _list(args)
     except (ConfigError, ServerError) as error:

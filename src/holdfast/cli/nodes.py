@@ -1,4 +1,4 @@
-"""``holdfast nodes``: show which servers of a `Redlock` vote; ``holdfast nodes init`` declares new servers."""
+"""``holdfast nodes``: show which servers of a `Redlock` vote. ``holdfast nodes init`` declares new servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _COLUMNS = ("server", "votes", "trip ms", "version", "up for s", "clock s", "loc
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.add_argument(
         "action",
         nargs="?",
@@ -41,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     if args.force and args.action is None:
         args.parser.error("--force is for init")
     urls = servers.urls(args)

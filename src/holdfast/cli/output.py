@@ -10,17 +10,17 @@ import sys
 
 from holdfast.errors import ConfigError
 
-# The match extends to the last @ of the word: a password may contain any character, and hiding too much does no harm.
+# The match extends to the last @ of the word, because a password may contain any character. Hiding too much does no harm.
 _CREDENTIALS = re.compile(r"://\S*@")
 
 EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 75
-"""Exit codes as in sysexits.h; EX_TEMPFAIL is used when a lock is busy."""
+"""Exit codes as in sysexits.h. EX_TEMPFAIL is used when a lock is busy."""
 
 OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""errno values of a failed write to stdout, such as ENOSPC for a full disk; the command then ends with EX_OSERR."""
+"""errno values of a failed write to stdout, such as ENOSPC for a full disk. The command then ends with EX_OSERR."""
 
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""errno values of a machine that can create no more processes, memory or file descriptors; the command then ends with
+"""errno values of a machine that can create no more processes, memory or file descriptors. The command then ends with
 EX_OSERR."""
 
 EX_LOST = 76
@@ -31,7 +31,7 @@ def clean(text: str) -> str:
     """Return the text with URL credentials hidden and unprintable characters escaped, because other users choose lock names."""
     text = _CREDENTIALS.sub("://***@", text)
     if text.isprintable():
-        return text  # the usual case, which has to be fast: `ls` may clean a hundred thousand lines
+        return text  # the usual case is fast, because `ls` may clean a hundred thousand lines
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -62,7 +62,7 @@ def summary(text: str) -> None:
 
 
 def failed(command: str, error: Exception) -> int:
-    """Print the error of a subcommand, and return the exit code: EX_USAGE for a ConfigError, otherwise EX_UNAVAILABLE."""
+    """Print the error of a subcommand, and return the exit code."""
     say(f"{command}: {error}")
     return EX_USAGE if isinstance(error, ConfigError) else EX_UNAVAILABLE
 

@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         return f"{super().format_help()}\n{exit_codes.text(self.subcommand)}"
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Write the help and flush it. Raises OSError if the write fails; argparse would ignore that and exit with 0."""
+        """Write the help and flush it. If the write fails, raise OSError. Argparse would ignore that and exit with 0."""
         print(self.format_help(), end="", file=file)
         output.flush()
 
@@ -66,10 +66,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(output.EX_USAGE)
 
     def check_options(self, arguments: list[str]) -> None:
-        """End the process with a usage error if an argument is an unknown option.
-
-        The error suggests a similar option, if there is one.
-        """
+        """End the process with a usage error if an argument is an unknown option."""
         for _ in self._words(arguments):
             pass
 

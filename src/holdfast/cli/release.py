@@ -14,7 +14,6 @@ TICKET = "HOLDFAST_TICKET"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         f"The ticket is read from --ticket-file (- for stdin) or from {TICKET}.\n"
         "It is never an argument, because every user of this machine can see those."
@@ -28,7 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     url = servers.one(args)
     try:
         ticket = _ticket(args)

@@ -1,10 +1,8 @@
 """``holdfast run [options] NAME -- CMD...``: run a command under a lock.
 
-First the options are checked.
-
-Then this process forks the guardian, a process that starts and ends the command (`holdfast._local.guardian.parent`). At this
-time, this process has only one thread, and holds no lock. Then this process acquires the lock, runs the command while it
-watches the lease (`holdfast.cli.supervise`), and releases the lock.
+After checking the options, this process forks the guardian, a process that starts and ends the command
+(`holdfast._local.guardian.parent`). At this time, this process has only one thread, and holds no lock. Then this process
+acquires the lock, runs the command while it watches the lease (`holdfast.cli.supervise`), and releases the lock.
 """
 
 from __future__ import annotations
@@ -44,15 +42,12 @@ TAKES_COMMAND = True
 
 DESCRIPTORS = 9
 DESCRIPTORS_OF_SERVER = 3
-"""Numbers of file descriptors that ``holdfast run`` needs at the same time.
-
-`DESCRIPTORS` is the number for itself, and `DESCRIPTORS_OF_SERVER` the number for each server.
-"""
+"""Numbers of file descriptors that ``holdfast run`` needs: `DESCRIPTORS` for itself, and `DESCRIPTORS_OF_SERVER` for each
+server."""
 _EPILOG = "A TIME is in seconds, or 500ms, 5m, 2h, 1d. The -- may be omitted if COMMAND\ncontains none."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"
     parser.epilog = _EPILOG
     add = parser.add_argument
@@ -146,13 +141,12 @@ def add_options_of_place(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     return carry_out(args, Run)
 
 
 def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
-    """Check the options, start the guardian process, run the command, and return the exit code. ``kind``: class of the
-    object that runs the command."""
+    """Check the options, start the guardian, run the command, and return the exit code. ``kind``: class that runs the
+    command."""
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
@@ -363,7 +357,7 @@ class Run:
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
         """Acquire the lock, waiting for up to ``wait`` seconds (None: without limit), and return its lease.
 
-        The lock is released when ``stack`` is closed. With --verbose, the first attempt does not wait; if the lock is busy, its
+        The lock is released when ``stack`` is closed. With --verbose, the first attempt does not wait. If the lock is busy, its
         holder is printed, and the second attempt waits.
         """
         args = self.args
@@ -382,8 +376,7 @@ class Run:
         return stack.enter_context(last)  # type: ignore[no-any-return]
 
     def _lock(self, *args: Any, **options: Any) -> BaseSyncLock[Any]:
-        """Return the lock object that the command-line options select: a Lock, a Redlock, a semaphore or one side of a
-        read-write lock."""
+        """Return the lock object that the command-line options select."""
         if self.args.limit or self.args.shared or self.args.exclusive:
             from holdfast.cli.permits import lock
 
@@ -428,7 +421,7 @@ class Run:
         return self._ended(result.cause or ("exec" if result.exec_errno else "finished"), code)
 
     def _busy(self, busy: LockTimeout) -> int:
-        # cron mails every line that is printed. A run skipped because of --skip is no news, unless --verbose asks for it.
+        # cron mails every line that is printed, so a run that --skip has skipped prints nothing without --verbose.
         if self.args.verbose or not (self.args.quiet or self.args.skip):
             output.say(str(busy))
         self.summary |= {"holder": busy.holder, "waited": round(busy.waited, 3)}
@@ -446,14 +439,13 @@ class Run:
 _last_signal: list[bool] = []
 """A list with one entry if this process must end by SIGINT, otherwise empty.
 
-This is so after SIGINT has ended the command or the wait for the lock. The entry is True if the whole process group must
-end.
+That is so after SIGINT has ended the command or the wait for the lock. The entry is True if the whole process group must end.
 """
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process at once with this exit code, because freeing all objects, as the interpreter does, would take longer than
-    acquiring the lock."""
+    """End the process at once, because freeing all objects, as the interpreter does, would take longer than acquiring the
+    lock."""
     atexit._run_exitfuncs()  # noqa: SLF001 (as multiprocessing does at the end of its processes)
     os._exit(code)
 

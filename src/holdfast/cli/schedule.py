@@ -38,7 +38,6 @@ _OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast schedule [options] FILE.toml|MODULE:object"
     parser.epilog = _EPILOG
     add = parser.add_argument
@@ -73,7 +72,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     warnings.simplefilter("ignore")
     warnings.simplefilter("once", HoldfastWarning)
     warnings.showwarning = lambda message, *_, **__: output.say(str(message))
@@ -216,7 +214,7 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, JobFailed):
-            return  # the wrapper of `told` has printed the error
+            return
         below: list[str] = []
         if error is not None:
             frames = error.__traceback__

@@ -26,7 +26,6 @@ _PATIENCE = 10.0  # seconds to wait for an answer of the server, and for its end
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.add_argument(
         "action",
         nargs="?",
@@ -53,7 +52,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     try:
         if (args.action is None) == (args.port is None) or (args.no_password and args.port is None):
             return _usage("pass one of status, stop and --port N; --no-password goes with --port only")
@@ -163,7 +161,7 @@ def _foreground(port: int, *, password: bool, as_json: bool) -> int:
                 facts["url_file"] = file = _written(server)
                 use = f'export HOLDFAST_URL="$(cat {file})", or --url-file {file}: only you can read the password there'
             say_raw(f"A server for development; Ctrl-C ends it, and its data is lost then. To use it: {use}")
-            # This line is printed last: its reader may go on at once and end this process.
+            # This line is printed last, because its reader may go on at once and end this process.
             print(json.dumps(facts) if as_json else server.address, flush=True)
             server.wait()
             said = server.log().splitlines()[-1:]

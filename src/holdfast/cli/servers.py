@@ -26,10 +26,7 @@ LINKS = 40
 
 
 def add_options(parser: argparse.ArgumentParser, *, several: bool = True) -> None:
-    """Declare --url, --url-file and --local, which `settled` and `one` read.
-
-    With ``several=False``, the help says that the subcommand works on one server.
-    """
+    """Declare --url, --url-file and --local, which `settled` and `one` read."""
     majority = "repeat it for a lock on a majority\nof several servers" if several else "this subcommand works on one\nserver"
     group = add_urls(
         parser,
@@ -61,11 +58,10 @@ def add_loudness(parser: argparse.ArgumentParser, verbose: str = "", quiet: str 
 
 
 def settled(args: argparse.Namespace) -> list[str]:
-    """Return the URLs from the options or the environment. If there are none and stderr is a terminal, return the URL of this
-    machine's own server.
+    """Return the URLs from the options or the environment. If there are none, return the URL of this machine's own server.
 
-    Without a terminal, a missing URL is a usage error, because the cron jobs of a host whose setting was lost would otherwise
-    use a server that no other host uses.
+    If stderr is no terminal, a missing URL is a usage error. Otherwise the cron jobs of a host whose setting was lost would use
+    a server that no other host uses.
     """
     found = urls(args)
     if found:
@@ -78,12 +74,12 @@ def settled(args: argparse.Namespace) -> list[str]:
 
 
 def one(args: argparse.Namespace) -> str:
-    """Return the URL of the only server, found as in `settled`; several URLs are a usage error."""
+    """Return the URL of the only server, found as in `settled`. Several URLs are a usage error."""
     return _only(settled(args), args)
 
 
 def one_given(args: argparse.Namespace) -> str | None:
-    """Return the URL of the only server that the options name, or None; several URLs are a usage error."""
+    """Return the URL of the only server that the options name, or None. Several URLs are a usage error."""
     return _only(found, args) if (found := given(args)) else None
 
 
@@ -94,16 +90,14 @@ def _only(found: list[str], args: argparse.Namespace) -> str:
 
 
 def given(args: argparse.Namespace) -> list[str]:
-    """Return the URLs that --url or --url-file name; an empty list without them. Invalid options end the process with an
-    error."""
+    """Return the URLs that --url or --url-file name; an empty list without them. An invalid option is a usage error."""
     if any(map(has_password, args.url)) and not args.quiet:
         output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
     return list(args.url) if args.url_file is None else _of_file(args)
 
 
 def urls(args: argparse.Namespace) -> list[str]:
-    """Return the URLs from the options, else from the environment, else an empty list. Invalid options end the process with an
-    error."""
+    """Return the URLs from the options, else from the environment, else an empty list. An invalid option is a usage error."""
     found = [LOCAL] if args.local else given(args)
     if found:
         return found
@@ -167,8 +161,8 @@ def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
 
 
 def _way(path: str) -> Iterator[str]:
-    """Yield the directories and symbolic links on the path from / to a file, because a user who may change one of them can
-    replace the file.
+    """Yield the directories and symbolic links on the path from / to a file. A user who may change one of them can replace the
+    file.
 
     Raises OSError if one of them cannot be read.
     """

@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     lock_view.add_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     try:
         lock = lock_view.inspector(args).show(args.name, key=args.key)
     except (ConfigError, ServerError) as error:

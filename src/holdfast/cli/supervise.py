@@ -3,8 +3,7 @@
 The command is started by the guardian (`holdfast._local.guardian.parent`), a process of its own. After each renewal, this
 process sends the guardian the new end of the lease, and the guardian kills the command before that time. If the lease is lost,
 this process has the guardian end the command at once. With ``--on-lost warn``, neither of these happens, and the command goes
-on. If the guardian itself is killed or does not answer, this process kills the
-command and all its descendants.
+on. If the guardian itself is killed or does not answer, this process kills the command and all its descendants.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CONTINUED_WITHIN = 0.5
 """Seconds to wait for SIGCONT after this process was continued, because another thread may record the signal a little later."""
 
 PATIENCE = 0.2
-"""Seconds in which the guardian process must answer a ping after it has missed a deadline; otherwise it is treated as dead."""
+"""Seconds in which the guardian must answer a ping after it has missed a deadline. Otherwise it is treated as dead."""
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -47,8 +46,7 @@ class Lease(Protocol):
     """The part of a lease's interface that the supervisor uses."""
 
     @property
-    def fence(self) -> int:
-        """The fence, a number higher than the fence of every earlier lease of the lock."""
+    def fence(self) -> int: ...
 
     @property
     def lost(self) -> threading.Event:
@@ -57,11 +55,9 @@ class Lease(Protocol):
     def remaining(self) -> float:
         """Return the seconds until the lease ends, unless it is renewed before; 0 if it is lost."""
 
-    def check(self) -> None:
-        """Raise LeaseLost if the lease is lost."""
+    def check(self) -> None: ...
 
-    def renew(self) -> None:
-        """Renew the lease for its full ttl."""
+    def renew(self) -> None: ...
 
 
 class Interrupted(BaseException):
@@ -73,8 +69,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Receiver of the signals to forward to the command. While ``raising`` is True, a signal raises `Interrupted`, and is not
-    forwarded."""
+    """Receiver of the signals to forward to the command. While ``raising`` is True, a signal raises `Interrupted` instead."""
 
     wake: int
     raising: bool
@@ -102,14 +97,13 @@ class Signals:
             raise Interrupted(self._early[0])
 
     def take(self) -> bytes:
-        """Return the numbers of the signals that arrived since the last call."""
+        """Return the numbers of the signals that arrived since the last call, as bytes."""
         return program.noted_signals(self.wake)
 
     def take_continued(self) -> bytes:
-        """Return the signals that arrived since the last call, as bytes, after this process was stopped and continued.
+        """Return the signals that arrived since the last call, after this process was stopped and continued.
 
-        The method waits up to CONTINUED_WITHIN seconds for SIGCONT, because another thread may record that signal a little
-        later. If the process could not be stopped, the result has no SIGCONT.
+        Wait up to CONTINUED_WITHIN seconds for SIGCONT. If the process could not be stopped, the result has no SIGCONT.
         """
         taken, deadline = self.take(), program.clock() + CONTINUED_WITHIN
         while signal.SIGCONT not in taken and (left := deadline - program.clock()) > 0:
@@ -125,7 +119,7 @@ class Signals:
 
 
 class Terms(NamedTuple):
-    """Settings of ``holdfast run`` that control how the command runs and is ended; times in seconds."""
+    """Settings of ``holdfast run`` that control how the command runs and is ended. Times are in seconds."""
 
     ttl: float
     kill_after: float
@@ -158,7 +152,6 @@ class Result:
         self.borrowed_terminal = False
 
     def exit_code(self) -> int:
-        """Return the exit code of ``holdfast run`` for this outcome."""
         if self.cause == "lost":
             return EX_LOST
         if self.cause == "max-runtime":
@@ -172,13 +165,12 @@ class Result:
         return program.exit_code(self.status)
 
     def died_of(self, signum: int) -> bool:
-        """Return True if this signal ended the command."""
         return self.status is not None and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signum
 
 
 class Supervisor:
-    """The supervisor of one command under one lease. It forwards signals, and does what ``--on-lost`` says when the lease is
-    lost."""
+    """The supervisor of one command under one lease. It forwards signals, and does what ``--on-lost`` says about a lost
+    lease."""
 
     guard: Guard
     lease: Lease
@@ -218,19 +210,18 @@ class Supervisor:
         self.refused = False
         """True once a message has reported a process that this user may not signal."""
         self.confirmed = -math.inf
-        """End of the lease that was last sent to the guardian (the process that ends the command), in seconds of
-        monotonic time."""
+        """End of the lease that was last sent to the guardian, in seconds of monotonic time."""
         self.kill_at = self.doom = math.inf
-        """Monotonic times, in seconds, by which the guardian process must have sent SIGKILL to the command.
+        """Monotonic times, in seconds, by which the guardian must have sent SIGKILL to the command; infinity: no such time.
 
         ``kill_at`` is shortly before the end of the lease. ``doom`` is the end of the grace time after a SIGTERM that the
-        supervisor has requested. Infinity means that there is no such time.
+        supervisor has requested.
         """
         self.overdue_at = math.inf
 
     def run(self) -> Result:
         """Start the command, and return its outcome when all processes of its group have ended."""
-        signal.signal(signal.SIGTSTP, program.noted)  # before the start: otherwise Ctrl-Z would stop only this process
+        signal.signal(signal.SIGTSTP, program.noted)  # otherwise Ctrl-Z would stop only this process
         self._start()
         if not self.over:
             self._watch()
@@ -239,7 +230,7 @@ class Supervisor:
         return self.result
 
     def _watch(self) -> None:
-        # From here on only the command has stdin and stdout open: when it closes stdout, the reader sees the end of file.
+        # From here on, only the command has stdin and stdout open. When it closes stdout, the reader sees the end of file.
         program.empty_hands(0, 1)
         poll = select.poll()
         poll.register(self.signals.wake, select.POLLIN)
@@ -282,7 +273,7 @@ class Supervisor:
         self.overdue_at = program.clock() + self.terms.max_runtime
 
     def _forward(self, signals: bytes) -> None:
-        """Forward signals to the command, but forward a terminating signal only once if it comes twice within `TWICE` seconds.
+        """Forward signals to the command. If a terminating signal comes twice within `TWICE` seconds, forward it only once.
 
         timeout(1) sends its signal to this process and also to the process group, so the signal comes twice. Many commands
         would end without cleaning up after a second signal.
@@ -293,7 +284,7 @@ class Supervisor:
                 self.passed[signum] = now
                 self.guard.signal(signum)
 
-    # Handlers of the guardian's reports; the class `Guard` lists the reports.
+    # Handlers of the guardian's reports, which the class `Guard` lists.
 
     def _heard_pid(self, pid: int) -> None:
         self.pid = pid
@@ -306,8 +297,8 @@ class Supervisor:
         self.result.status = status
 
     def _heard_stopped(self, signum: int) -> None:
-        """Handle a stop of the command. If the terminal caused the stop (Ctrl-Z), stop this process's own group, too, so that
-        the shell notices."""
+        """Handle a stop of the command. If the terminal caused it (Ctrl-Z), stop this process's own group, so that the shell
+        notices."""
         if signum not in STOPS:
             return  # kill -STOP by another process, which continues the command itself
         if signum != signal.SIGTSTP and self.terminal.lend(self.pid):
@@ -318,8 +309,8 @@ class Supervisor:
         stop_job(signum)
         since = self.signals.take_continued()
         if signal.SIGCONT not in since and signum != signal.SIGTSTP:
-            # Our group is orphaned: it can be neither stopped nor brought to the foreground. The command gets SIGHUP, which the
-            # kernel would send to a stopped orphaned group.
+            # No shell can stop our group or bring it to the foreground, because it is orphaned. The command gets SIGHUP, which
+            # the kernel would send to a stopped orphaned group.
             self.guard.signal(signal.SIGHUP)
         if wants_it:
             self.terminal.lend(self.pid)
@@ -327,8 +318,7 @@ class Supervisor:
         self.guard.signal(signal.SIGCONT)
 
     def _heard_late(self, _: int = 0) -> None:
-        """Handle the guardian's message that the lease expired before the command was started. The caller may acquire the lock
-        again."""
+        """Handle the report that the lease expired before the command was started. The caller may acquire the lock again."""
         self.result.late = self.over = True
 
     def _heard_ending(self, _: int = 0) -> None:
@@ -342,7 +332,7 @@ class Supervisor:
         self.over = True
 
     def _told_of(self, word: str, pid: int, name: str) -> None:
-        """Print what the guardian reports about one process, or, if ``pid`` is 0, about all other processes of this name.
+        """Print what the guardian reports about one process. If ``pid`` is 0, it is about all other processes of this name.
 
         ``word``: kind of the report, such as "stuck".
         """
@@ -350,7 +340,7 @@ class Supervisor:
         who = f"process {pid} ({name})"
         if word == "refused":
             self.refused = True
-        if pid == 0:  # the report is about all further processes of this name
+        if pid == 0:
             if word == "refused":
                 self.error(f"more processes ({name}) were not signalled; they are not listed")
             elif word == "stuck":
@@ -368,15 +358,15 @@ class Supervisor:
     # Checks of the lease, the clock and the guardian.
 
     def _end(self, cause: str, why: str) -> None:
-        """Record and print why the command is being ended; after the first call, do nothing."""
+        """Record and print why the command is being ended. After the first call, do nothing."""
         if not self.result.cause:
             self.result.cause = cause
             self.error(why)
 
     def _look_at_lease(self) -> None:
-        """If the lease was renewed, send the guardian process the new end of the lease, unless ``--on-lost`` is ``warn``.
+        """If the lease was renewed, send the guardian its new end. If the lease is lost, do what ``--on-lost`` says.
 
-        If the lease is lost, do what ``--on-lost`` says.
+        With ``--on-lost warn``, the guardian gets no end of the lease.
         """
         if self.result.lost:
             return
@@ -419,7 +409,7 @@ class Supervisor:
 
     def _second_line(self) -> float:
         """Return the monotonic time, in seconds, at which this process kills the command if the guardian does not answer."""
-        if not self.pid:  # a guardian that is late starts no command, and the lock is acquired again: nothing has to be ended
+        if not self.pid:  # a guardian that is late starts no command, so nothing has to be ended
             return self.guard.asked + 3 * self.terms.ttl
         return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
 
@@ -441,8 +431,10 @@ class Supervisor:
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
-        """Kill the command and its descendants, because the guardian process is dead or does not answer. If this process were
-        killed now, nothing would end the command."""
+        """Kill the command and its descendants, because the guardian is dead or does not answer.
+
+        If this process were killed now, nothing would end the command.
+        """
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:

@@ -8,23 +8,21 @@ from unicodedata import east_asian_width
 from holdfast.cli import output
 
 WIDEST = 60
-"""Maximum width of a column of a `Table`, in characters; a longer cell shifts the rest of its own row only."""
+"""Maximum width of a column of a `Table`, in characters. A longer cell shifts the rest of its own row only."""
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return one line of text per row, with aligned columns."""
     cleaned = [_cleaned(row) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cleaned, strict=True)]
     return [_line(row, widths) for row in cleaned]
 
 
 def show(rows: Iterable[Sequence[str]]) -> None:
-    """Print a whole table."""
     print("\n".join(aligned(rows)), flush=True)
 
 
 class Table:
-    """A table that is printed while its rows arrive; its columns become wider when a wider cell arrives."""
+    """A table that is printed while its rows arrive. Its columns become wider when a wider cell arrives."""
 
     def __init__(self, head: tuple[str, ...]) -> None:
         self._widths = [0] * len(head)

@@ -31,8 +31,7 @@ class Terminal:
         except OSError:
             pass
         self.at_once = os.isatty(0) and os.isatty(1) and self.ours()
-        """True if the command's group becomes the foreground group when it starts, because stdin and stdout are the terminal
-        and this process is in the foreground."""
+        """True if the command's group becomes the foreground group when it starts."""
 
     def ours(self) -> bool:
         """Return True if the process group of this process is the foreground group of the terminal."""
@@ -49,8 +48,8 @@ class Terminal:
         return True
 
     def take_back(self) -> None:
-        """Make this process's group the foreground group again, if the group to which the terminal was lent is still the
-        foreground group."""
+        """Make this process's group the foreground group again, unless another group than the borrower is the foreground group
+        now."""
         if self.lent_to and self._holder() == self.lent_to:
             self._give(os.getpgrp())
         self.lent_to = 0
@@ -73,10 +72,9 @@ class Terminal:
 
 
 def stop_job(signum: int) -> None:
-    """Stop this process's own process group with the signal ``signum``; return when the group is continued (SIGCONT).
+    """Stop this process's own process group with the signal ``signum``. Return when the group is continued (SIGCONT).
 
-    If the group is orphaned (no shell could continue it), the kernel discards the signal, and the function returns at once
-    without a SIGCONT.
+    If no shell could continue the group (it is orphaned), the kernel discards the signal, and the function returns at once.
     """
     before = signal.signal(signum, signal.SIG_DFL)
     try:

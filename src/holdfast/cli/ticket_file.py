@@ -1,9 +1,8 @@
-"""The file to which ``holdfast acquire`` writes its ticket. Only the owner of the file can read it, and it is never partly
-written.
+"""The file to which ``holdfast acquire`` writes its ticket. Only its owner can read it, and it is never partly written.
 
 Before the lock is requested, the ticket is written to a new file in the same directory, and synced to disk. So the ticket of a
-held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the path that the
-user has passed, and replaces an earlier ticket there. If the lock is not acquired, the new file is removed.
+held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the path that the user
+has passed, and replaces an earlier ticket there. If the lock is not acquired, the new file is removed.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ _OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]{1,9})|/proc/self/fd/([0-9]{
 
 
 class TicketFile:
-    """A regular file for the ticket. The ticket is written to a new file in the same directory, which replaces this file when
-    the lock is held."""
+    """A regular file for the ticket. A new file in the same directory replaces it when the lock is held."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -30,7 +28,7 @@ class TicketFile:
         self._fd = -1
 
     def create(self) -> None:
-        """Create the new file, in the directory of the final one; `discard` removes it. Raises OSError if that fails."""
+        """Create the new file, in the directory of the final one. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._beside, flags, 0o600)
         os.fchmod(self._fd, 0o600)  # independent of the umask
@@ -41,8 +39,8 @@ class TicketFile:
         self._sync()
 
     def finish(self, ticket: str) -> None:
-        """Overwrite the provisional ticket with the granted one, which has the same length, and rename the file. Raises OSError
-        if that fails."""
+        """Overwrite the provisional ticket with the granted one, which has the same length, and rename the file. Raises
+        OSError."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         _write_all(self._fd, ticket)
         os.fsync(self._fd)
@@ -93,8 +91,7 @@ class Stream:
 
 
 def open_for(path: str) -> TicketFile | Stream:
-    """Return the file or stream for the path given with ``--ticket-file``. Raises OSError if the path is unsafe or cannot be
-    opened."""
+    """Return the file or stream for the path of ``--ticket-file``. Raises OSError if the path is unsafe or cannot be opened."""
     own = _OWN.fullmatch(path)
     if own is not None:
         number = own[2] or own[3] or {"out": "1", "err": "2"}[own[1]]

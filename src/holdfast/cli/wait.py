@@ -13,7 +13,6 @@ from holdfast.errors import ConfigError, ServerError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "The lock is not acquired, so another client may acquire it right afterwards. To\n"
         "run a command under a lock, use `holdfast run`."
@@ -24,7 +23,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     began = time.monotonic()
     patience = Patience(args.wait, lambda text: None if args.quiet else output.say(f"wait: {text}"))
     try:

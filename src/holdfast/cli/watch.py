@@ -1,4 +1,5 @@
-"""``holdfast watch``: show held locks and their changes of holder; full screen on a terminal, otherwise a line per change."""
+"""``holdfast watch``: show held locks and changes of their holders, in full screen on a terminal, otherwise a line per
+change."""
 
 from __future__ import annotations
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from holdfast._api.inspect import LockInfo
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
-"""Two escape sequences (xterm). The first enters the alternate screen, without cursor and line wrapping; the second leaves
-it."""
+"""Escape sequences (xterm) that enter and leave the alternate screen, without cursor and line wrapping."""
 
 HOME, REST, LINE_END = "\x1b[H", "\x1b[J", "\x1b[K"
 
@@ -32,7 +32,6 @@ STEP = 0.1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "The server is asked once per --interval. Changes between two requests are\n"
         "missed, so the printed number of hand-overs is a minimum. Ctrl-C ends it."
@@ -48,7 +47,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     watch = Watch(args)
     try:
         if os.isatty(1) and not args.json:
@@ -67,8 +65,10 @@ def main(args: argparse.Namespace) -> int:
 
 @contextmanager
 def screen() -> Iterator[None]:
-    """Use the terminal's alternate screen inside a ``with`` block. Restore the terminal at the end of the block, and while this
-    process is stopped by Ctrl-Z."""
+    """Use the terminal's alternate screen inside a ``with`` block.
+
+    Restore the terminal at the end of the block, and while this process is stopped by Ctrl-Z.
+    """
 
     def end(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -164,8 +164,7 @@ class Watch:
 
 
 def _mark(lock: LockInfo | None) -> tuple[str, ...]:
-    """Return the values that identify the current holders of a lock; empty if nobody holds it. Two results differ if a holder
-    has changed."""
+    """Return the values that identify the current holders of a lock. Two results differ if a holder has changed."""
     return tuple(holder.mark for holder in lock.holders) if lock is not None else ()
 
 

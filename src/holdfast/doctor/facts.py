@@ -80,8 +80,10 @@ class Connection:
 
 @dataclass
 class Facts:
-    """The facts about one server, from its replies. A fact is None or empty if the server was not asked, or refused to
-    answer."""
+    """The facts about one server, from its replies.
+
+    A fact is None or empty if the server was not asked, or refused to answer.
+    """
 
     address: str
     connection: Connection = field(default_factory=Connection)

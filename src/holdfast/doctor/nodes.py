@@ -1,7 +1,4 @@
-"""The servers that hold locks together, as ``holdfast nodes`` shows them.
-
-The output says of each server whether it votes, and how many locks it has.
-"""
+"""The servers that hold locks together, as ``holdfast nodes`` shows them: whether each votes, and how many locks it has."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ class Node:
     """The server's marker, the record by which clients notice that the server has lost its data.
 
     The fields are the server's run id, the start of its quarantine in Unix seconds by its own clock (0: the server was declared
-    new),
-    the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
+    new), the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
     """
     now: float = 0.0
     """Unix time, in seconds, by the server's clock, or by this machine's clock if the server does not tell its time."""
@@ -47,7 +43,7 @@ class Node:
 
 
 def look(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
-    """Ask all servers at the same time, and return a `Node` for each. An unreachable server has its error in the node."""
+    """Ask all servers at the same time, and return a `Node` for each. The node of an unreachable server contains the error."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
         return list(
             threads.map(lambda name, endpoint: _look(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
@@ -94,7 +90,7 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
 
 
 def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
-    """Return True and "votes" if the server takes part in votes. Else return False, and the reason as text."""
+    """Return True and "votes" if the server takes part in votes. Otherwise return False, and the reason as text."""
     if node.facts.error:
         return False, node.facts.error
     if node.marker is None:
@@ -113,9 +109,9 @@ def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
 
 
 def skews(nodes: Sequence[Node]) -> dict[str, float]:
-    """Return by how many seconds each server's clock is ahead of the median of the other servers' clocks.
+    """Return by how many seconds each server's clock is ahead of the median of the other servers' clocks, by name of server.
 
-    The keys are names of servers. A server is omitted if its clock is unknown, or if no other clock is known.
+    A server is omitted if its clock is unknown, or if no other clock is known.
     """
     known = {node.name: node.facts.ahead for node in nodes if node.facts.ahead is not None}
     found = {}

@@ -1,5 +1,7 @@
-"""Collect the facts about one server, and try each operation that a lock needs. If the server refuses a command, the facts that
-the command would give stay unknown."""
+"""Collect the facts about one server, and try each operation that a lock needs.
+
+If the server refuses a command, the facts that the command would give stay unknown.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class Wire(Protocol):
 
 
 class _Client:
-    """A replacement for a connection, which sends each command through the user's client.
+    """A replacement for a connection that sends each command through the user's client.
 
     It is used if holdfast cannot open connections like those of the client.
     """
@@ -213,9 +215,9 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
 
 
 def _acknowledged(line: Line, terms: Terms) -> int | str | None:
-    """Return the number of replicas that have acknowledged the last write.
+    """Return the number of replicas that have acknowledged the last write, or the error by which the server refuses WAIT.
 
-    Return the error text if the server refuses WAIT, and None if ``terms`` requires no replicas.
+    Return None if ``terms`` requires no replicas.
     """
     if not terms.replicas:
         return None
@@ -226,7 +228,7 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
 def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
     """Open a second connection, and subscribe it to the channel ``inbox`` with the command ``how`` (SUBSCRIBE or SSUBSCRIBE).
 
-    Return None if the server refuses the command; the error is recorded in ``refused``. Return None also if requests must go
+    Return None if the server refuses the command, and record the error in ``refused``. Return None also if requests must go
     through the user's client, because holdfast cannot open connections like those of the client.
     """
     if endpoint.client is not None:
@@ -249,8 +251,7 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
 
 
 def _hears(inbox: Blocking) -> bool:
-    """Return True if the connection receives, within a second, the message that was published when the waiter joined the
-    queue."""
+    """Return True if the message that was published when the waiter joined the queue arrives within a second."""
     inbox.set_timeout(1.0)
     try:
         return any(isinstance(reply, list) and reply[0] in {b"message", b"smessage"} for reply in inbox.receive())

@@ -1,5 +1,4 @@
-"""The rules of the doctor, which are functions that derive findings, with consequences and remedies, from the facts about
-servers. They do no I/O."""
+"""The rules of the doctor: functions that derive findings, with consequences and remedies, from the facts about servers."""
 
 from __future__ import annotations
 
@@ -12,8 +11,10 @@ SKEW = 0.5
 """Two clocks that differ by more seconds than this cause a note or a warning."""
 
 HINT = 2.0
-"""Maximum seconds by which a `Redlock` fence, which is a time, is ahead of a server's clock. `_lua/quorum/vote.lua` has the
-same limit."""
+"""Maximum seconds by which a `Redlock` fence, which is a time, is ahead of a server's clock.
+
+`_lua/quorum/vote.lua` has the same limit.
+"""
 
 
 def judge(facts: Facts, terms: Terms) -> list[Finding]:
@@ -47,8 +48,8 @@ def _unreachable(facts: Facts) -> Finding:
 
 
 def flavour(facts: Facts) -> str:
-    """Return the name and version of the server. The field ``redis_version`` alone does not suffice, because compatible
-    servers have it, too."""
+    """Return the name and version of the server. The field ``redis_version`` is not enough, because other servers have it,
+    too."""
     info = facts.info or {}
     for key, value in info.items():
         if key.endswith("_version") and key.removesuffix("_version") in {"valkey", "dragonfly", "redict", "kvrocks", "garnet"}:

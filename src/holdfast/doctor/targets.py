@@ -1,5 +1,7 @@
-"""The servers that the doctor checks, and the names of the locks that it tries on each of them. In a Cluster, a lock can be
-tried only on the server that has the slot of its key."""
+"""The servers that the doctor checks, and the names of the locks that it tries on each of them.
+
+In a Cluster, a lock can be tried only on the server that has the slot of its key.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ PATIENCE = 2.0
 class Names:
     """Names for the trial of a lock that two invented processes acquire.
 
-    ``keys``: the keys of the lock; ``ours``, ``theirs``: the ids of the two processes; ``record``: the key of the record that a
-    process leaves on the server; ``subscribe``: the command that subscribes to a process's channel; ``numsub``: the word after
+    ``keys``: the keys of the lock. ``ours``, ``theirs``: the ids of the two processes. ``record``: the key of the record that a
+    process leaves on the server. ``subscribe``: the command that subscribes to a process's channel. ``numsub``: the word after
     PUBSUB that counts the subscribers.
     """
 
@@ -67,7 +69,7 @@ class Place:
 
 
 def places(endpoint: Endpoint) -> list[Place]:
-    """Return the servers to check: for a Cluster, all known primaries; for a server outside of a Cluster, only this server."""
+    """Return the servers to check: for a Cluster, all known primaries, otherwise only this server."""
     cluster = endpoint.cluster
     if cluster is None:
         return [Place(endpoint)]
@@ -80,10 +82,8 @@ def places(endpoint: Endpoint) -> list[Place]:
 
 
 def whole(found: list[Place]) -> list[Finding]:
-    """Return a list with one finding, which says whether a Cluster serves all slots, and thus all locks.
-
-    Return an empty list for servers outside of a Cluster.
-    """
+    """Return a list with the finding whether a Cluster serves all slots, and thus all locks. The list is empty outside a
+    Cluster."""
     cluster = found[0].cluster if found else None
     if cluster is None:
         return []

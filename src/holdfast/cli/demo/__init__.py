@@ -1,9 +1,9 @@
-"""``holdfast demo``: demonstrations of locks with real processes and servers; each takes less than twenty seconds.
+"""``holdfast demo``: demonstrations of locks with real processes and servers. Each takes less than twenty seconds.
 
-Each demonstration has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit code``: the
-tour here, the others in `holdfast_lab.demo`. A demonstration measures what its processes do, prints the measured facts, and
-checks them; if a check fails, the exit code is not 0. `show` has the code that all of them share. `stage` starts the processes
-and sends them orders, and `actors` has the code that the processes run. `scenes` has the scenes of the tour.
+Each demonstration has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit code``. The
+tour is here, and the others are in `holdfast_lab.demo`. A demonstration measures what its processes do, prints the measured
+facts, and checks them. If a check fails, the exit code is not 0. `show` has the code that all of them share. `stage` starts the
+processes and sends them orders, and `actors` has the code that the processes run. `scenes` has the scenes of the tour.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ SHOWS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "A SHOW runs on private servers, which are removed afterwards; but the tour uses\n"
         "the server of HOLDFAST_URL if that is set, and the ladder a simulated server.\n"
@@ -38,7 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     if args.show == "tour":
         from holdfast.cli.demo import tour
 

@@ -21,11 +21,11 @@ from holdfast._local.guardian.descendants import die_with_parent
 from holdfast.cli.demo.stage import client
 
 KEEP_FENCE = 600.0
-"""Seconds for which a fence check remembers the highest fence of a key; the minimum of `holdfast.fencing`."""
+"""Seconds for which a fence check remembers the highest fence of a key. It is the minimum of `holdfast.fencing`."""
 
 
 def say(**facts: Any) -> None:
-    """Print facts as one line of JSON; end this process if the demo no longer reads them."""
+    """Print facts as one line of JSON. End this process if the demo no longer reads them."""
     try:
         os.write(1, json.dumps(facts).encode() + b"\n")
     except BrokenPipeError:
@@ -33,7 +33,7 @@ def say(**facts: Any) -> None:
 
 
 def hear() -> str:
-    """Return the next line from stdin; end this process if there are no more."""
+    """Return the next line from stdin. End this process if there are no more."""
     line = sys.stdin.readline()
     if not line:
         os._exit(0)
@@ -63,8 +63,8 @@ def count(url: str, name: str, times: str) -> None:
 def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
     """Run a holder process. At the first line on stdin, it acquires the lock and keeps it.
 
-    It then writes each further line to two keys. Each line is written to the key ``guarded`` with a fence check, and to the key
-    ``plain`` without a check. The process writes even if its lease is lost.
+    It then writes each further line to the key ``guarded`` with a fence check, and to the key ``plain`` without a check. It
+    writes even if its lease is lost.
     """
     redis = client(url)
     lock = holdfast.Lock(url, name, ttl=float(ttl))

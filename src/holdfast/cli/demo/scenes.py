@@ -1,6 +1,6 @@
 """The scenes of the tour: a shared counter, the end of a holder, and hand-over.
 
-Each scene returns the facts that it has measured; a function ``judge_...`` returns the checks of these facts.
+Each scene returns the facts that it has measured. A function ``judge_...`` returns the checks of these facts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ def counter(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_counter(facts: Facts) -> list[Check]:
-    """Return the checks of scene 1, that additions are lost without a lock, and none with the lock."""
     return [
         Check("without a lock, additions are lost", facts["unlocked"]["lost"] > 0),
         Check("with the lock, none is", facts["locked"]["lost"] == 0),
@@ -79,7 +78,7 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
     first.tell("go")
     one = first.hear()
     tell(one["got"], f"process {first.pid} acquires the lock", one["fence"])
-    for number, actor in enumerate((second, third), 1):  # in this order
+    for number, actor in enumerate((second, third), 1):  # `_in_line` makes sure that they wait in this order
         actor.tell("go")
         _in_line(stage, f"{stage.name}:hold", number)
     time.sleep(0.2)
@@ -126,10 +125,6 @@ def _in_line(stage: Stage, name: str, number: int) -> None:
 
 
 def judge_end_of_holder(facts: Facts) -> list[Check]:
-    """Return the checks of scene 2.
-
-    A killed and a stopped holder must be replaced in time, and the late write of the stopped holder must be refused.
-    """
     one, two, three = facts["fences"]
     latest = facts["ttl"] + SLACK
     refused = not facts["late_write_accepted"] and facts["guarded_value"] == "third"
@@ -160,7 +155,7 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
             lock.acquire()
             waiter.tell(kind)
             waiter.hear()
-            # The pause is random: a fixed one would make a lock that polls ten times a second look better or worse.
+            # The pause is random, because a fixed one would make a lock that polls ten times a second look better or worse.
             time.sleep(0.02 + random.uniform(0, 0.1))  # noqa: S311
             released = time.monotonic()
             lock.release()
@@ -181,7 +176,6 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_hand_over(facts: Facts) -> list[Check]:
-    """Return the check of scene 3, that holdfast hands over sooner than redis-py's lock."""
     sooner = facts["holdfast_ms"]["median"] < facts["redis_py_ms"]["median"]
     return [Check("holdfast hands over sooner than redis-py's Lock", sooner)]
 

@@ -11,7 +11,7 @@ BOLD, GREEN, RED = "1", "32", "31"
 
 
 class Check(NamedTuple):
-    """A statement that must be true in a demo; ``held`` is True if the statement was true."""
+    """A statement that must be true in a demo. ``held`` is True if the statement was true."""
 
     name: str
     held: bool
@@ -25,7 +25,6 @@ class Screen:
         self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def line(self, text: str = "") -> None:
-        """Print a line of text."""
         if not self._silent:
             print(text, flush=True)
 

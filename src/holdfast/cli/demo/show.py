@@ -18,7 +18,7 @@ Facts = dict[str, Any]
 
 
 class ShowError(Exception):
-    """An error after which a demo cannot go on; the demo counts as failed."""
+    """An error after which a demo cannot go on. The demo counts as failed."""
 
 
 def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, as_json: bool) -> int:

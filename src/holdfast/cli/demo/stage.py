@@ -27,8 +27,7 @@ PATIENCE = 15.0
 
 
 class Actor:
-    """A process that runs one role (function) of a module such as `actors`. It reads orders as lines, and answers in lines of
-    JSON."""
+    """A process that runs one role of a module such as `actors`. It reads orders as lines, and answers in lines of JSON."""
 
     pid: int
 
@@ -46,7 +45,7 @@ class Actor:
     def tell(self, *words: str) -> None:
         """Send the process an order, which is one line of words."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the process has ended; the method `hear` reports this
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, which `hear` reports
             self._process.stdin.write((" ".join(words) + "\n").encode())
 
     def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:
@@ -121,7 +120,7 @@ class Stage:
         self.client.close()
 
     def key(self, name: str) -> str:
-        """Return a unique key for data of the demo; at the end the key and its fence (of `holdfast.fencing`) are deleted."""
+        """Return a unique key for data of the demo. At the end, the key and its fence (of `holdfast.fencing`) are deleted."""
         key = f"{{{self.name}}}:{name}"
         self._keys += [key, f"{key}:fence"]
         return key
@@ -134,8 +133,7 @@ class Stage:
 
 
 def client(url: str) -> redis.Redis:
-    """Return a redis-py client for the server of a URL, which may also be ``local://``, a scheme that redis-py does not
-    know."""
+    """Return a redis-py client for the server of a URL, which may be ``local://``, a scheme that redis-py does not know."""
     endpoint = from_url(url)
     if endpoint.local is not None:
         from holdfast._local.server import local
