@@ -132,7 +132,7 @@ def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
     If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
     the lock when either that clock or the monotonic clock says that its time is over.
     """
-    # The time by this machine's clock needs no margin: the key holds the same time by the same clock, rounded up, plus one.
+    # The time by this machine's clock needs no margin. The key holds the same time by the same clock, rounded up, plus one.
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
 
@@ -275,7 +275,7 @@ async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...
             if (await Run(COMPARE_AND_SET, (stamp.key,), (new, *values), stamp.timeout)).value:
                 return True
         except Unknown:
-            # Not sent again: the first request may still arrive, and another client may write the same value meanwhile.
+            # Not sent again. The first request may still arrive, and another client may write the same value meanwhile.
             found = await _look(stamp) or b""
             if found in values and found != new:
                 raise

@@ -26,7 +26,7 @@ class TakenAway(NamedTuple):
     told: bool
     """True if the message that the lock was revoked reached the former holder's process."""
     heir: str
-    """Public id of the process that waited for the lock and has got it now; empty if nobody waited."""
+    """Public id of the process that waited for the lock and has got it now ("+" for permits); empty: no waiter got it."""
 
 
 class Free(NamedTuple):

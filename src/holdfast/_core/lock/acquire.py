@@ -128,7 +128,7 @@ async def abandon(attempt: Attempt, strategy: Strategy) -> None:
         if not local_queue.has_lease(attempt):
             await strategy.give_up(attempt)
     finally:
-        local_queue.settle(attempt, None)  # even if nothing can be awaited any more: the next waiter depends on it
+        local_queue.settle(attempt, None)  # even if nothing can be awaited any more, because the next waiter depends on it
 
 
 def register_lease(attempt: Attempt, grant: Grant) -> Grant:
@@ -141,7 +141,7 @@ def register_lease(attempt: Attempt, grant: Grant) -> Grant:
     assert node is not None
     if node.keeper.closing:
         raise NotSent("holdfast was closed")
-    # An interrupt may come between any two of these steps: `abandon` finds the lease in the attempt, whatever else was done.
+    # An interrupt may come between any two of these steps. `abandon` then finds the lease in the attempt, whatever was done.
     attempt.held_lease = grant.held_lease = held_lease = grant.held_lease or HeldLease(grant)
     with node.mutex:
         # If max_hold or progress_within ends the lease before its deadline, the keeper must wake up in time for that.
@@ -212,7 +212,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
     while isinstance(result, Answer):
         held = result.value
-        if type(held) is Held:  # the usual case comes first: a pattern match costs as much as all the rest
+        if type(held) is Held:  # the usual case first, because a pattern match costs as much as all the rest
             deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
             if result.came < deadline:
                 # A join without a reply may have queued the attempt. Waiters behind it notified only the earlier holder, so
@@ -225,7 +225,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
                 raise await key_conflict(result.value, attempt.spec)
             case Busy():
                 busy = result.value
-                # Not queued yet: the server stores nothing of this attempt, unless an earlier copy of the request arrives.
+                # Not queued yet, so the server stores nothing of this attempt, unless an earlier copy of the request arrives.
                 attempt.may_be_on_server = attempt.maybe_in_flight
         if at_once and busy.lingers and not attempt.hasty:
             # If the lock lingers, its holder releases it when asked. A waiter asks by joining the server's queue.
@@ -336,8 +336,8 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
         case Granted(fence, deadline, claim):
             now = await Now()
             if now >= deadline or (claim and not attempt.spec.renew):
-                # The message was read too late, or nobody will renew the short claim of a hand-over: ask for the full lease.
-                # The token keeps its fence. If the claim has ended and another client has the lock, the attempt starts over.
+                # The message was read too late, or nobody will renew the short lease of a hand-over. Ask for the full lease. The
+                # token keeps its fence. If another client has the lock since the short lease ended, the attempt starts over.
                 answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, in_claim_window=claim, queued=True, last=fence + BLOCK - 1)
@@ -362,7 +362,7 @@ async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[He
         answer = await ask(asking, await Now(), patient=attempt.waited, more=more)
     finally:
         held_lease.maybe_in_flight = asking.maybe_in_flight
-        held_lease.may_extend(local_queue_of(attempt).clock(), asking.spec.first_ttl)  # the last of several requests counts
+        held_lease.may_extend(local_queue_of(attempt).clock(), asking.spec.first_ttl)  # from the last request on
     if isinstance(answer.value, Held) and not held_lease.lost:
         return Answer(answer.value, answer.sent, answer.came)
     await give_up(asking)  # the lease is lost; a late copy of the request must not acquire the lock again

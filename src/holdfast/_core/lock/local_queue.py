@@ -158,7 +158,7 @@ class LocalQueue:
         """Return True if the inbox is subscribed, so that messages of waiters in other processes arrive."""
         return self.node.reachable(self.prefix)
 
-    # Asked by an attempt: what does it do next?
+    # Called by an attempt, to learn its next step
 
     def enter(self, attempt: Attempt, now: float, *, at_once: bool = False) -> Turn | Busy | None:
         """Return the next step of an attempt that wants the lock from monotonic time ``now`` on.
@@ -169,7 +169,7 @@ class LocalQueue:
         even such an attempt may have to wait for a moment.
         """
         if self.in_change():
-            # A signal handler has interrupted this thread in the middle of a change of the queue: the attempt bypasses it.
+            # A signal handler has interrupted a change of the queue in this thread, so its attempt bypasses the queue.
             attempt.local_queue, attempt.hasty = None, at_once
             return AskServer()
         if at_once:
@@ -179,7 +179,7 @@ class LocalQueue:
                 attempt.until = now
                 return busy
             if busy is None and self._is_asking():
-                attempt.local_queue, attempt.until = None, now  # another attempt is asking, and may wait for long: ask, too
+                attempt.local_queue, attempt.until = None, now  # the attempt that asks now may wait for long, so ask, too
                 return AskServer()
         with self.mutex:
             entered = self._enter(attempt)
@@ -304,7 +304,7 @@ class LocalQueue:
         """Return True if ``attempt`` holds the lock: this process has the lease, and ``attempt`` has the turn."""
         return self.turn_of is attempt and self.held_lease is not None
 
-    # Told by an attempt: what came of its turn
+    # Called by an attempt, with the outcome of its turn
 
     def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
         """Note the outcome of the request with which an attempt asked the server for the lock.
@@ -361,7 +361,7 @@ class LocalQueue:
         """
         nested = self.in_change()  # True in a signal handler that may have interrupted a change of the queue
         with self.mutex:
-            # Set first: a signal handler may release the lock, too, and only one of the two callers may get a result.
+            # Set first, because a signal handler may release the lock, too, and only one of the two releases may count.
             earlier, self.passing = self.passing, attempt
             if held_lease.over or earlier is attempt or (self.turn_of is not attempt and not held_lease.lost):
                 self.passing = earlier
@@ -584,7 +584,7 @@ class LocalQueue:
                 turn = self._may_ask()
             elif not turn.fence or now >= held_lease.deadline:
                 return Extend(held_lease, self._fences_wanted(held_lease))
-        # Without a subscribed inbox, join later: if the server is down, the attempt would wait for the inbox and not fail.
+        # Without a subscribed inbox, join later. If the server is down, the attempt must not wait for the inbox, but fail.
         if isinstance(turn, AskServer) and turn.place is None and self.crowded and self.reachable:
             return AskServer(crowded=self.last_reply)
         return turn
@@ -656,8 +656,8 @@ class LocalQueue:
         if held_lease is None:
             place = self.node.waiting.get(attempt.token)
             if place is None and attempt.may_be_on_server:
-                # The server may have granted the lock, and nobody reads the reply: the keeper revokes the token before the
-                # next attempt asks.
+                # The server may have granted the lock, and nobody reads the reply. So the keeper revokes the token before
+                # the next attempt asks.
                 self.turn_of = KEEPER_TURN
                 self.node.revoke(self, attempt)
                 attempt.may_be_on_server = False
@@ -673,7 +673,7 @@ class LocalQueue:
         return True
 
     def _linger(self, spec: Spec, now: float) -> bool:
-        # A lock may linger only if its token ends in "~": without it, ``wait=0`` in other processes does not ask for the lock.
+        # A lock may linger only if its token ends in "~". Otherwise ``wait=0`` in other processes does not ask for the lock.
         if self.queue or self.asked or not spec.linger or self.held_lease is None or not self.held_lease.token.endswith("~"):
             return False
         self.held_lease.owner = nobody

@@ -248,7 +248,7 @@ async def release(parts: Sequence[Part]) -> None:
     try:
         wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
     except BaseException:
-        # Cancelled or interrupted: nobody knows which locks are released, and other attempts of this process may wait for them.
+        # Cancelled or interrupted. Nobody knows which locks are released, and other attempts of this process may wait for them.
         await undo(parts)
         raise
     if wrong:
@@ -289,5 +289,5 @@ async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
                 return [error for _ in parts]
             await Sleep(0.02 * failures)
         else:
-            # A repeated request may find a lock that the first copy released: it was held if its lease has not expired.
+            # A repeated request may find a lock that the first copy released. It was held if its lease has not expired.
             return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

@@ -61,7 +61,7 @@ async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, a
     """
     if not found.other_kind:
         return found.why
-    if found.key not in {b"", key}:  # a further key of the lock holds the wrong data: its type does not show what uses the name
+    if found.key not in {b"", key}:  # another key of the lock has the wrong data, whose type does not show what uses the name
         return f"{found.why}; {ADVICE}"
     try:
         look = await _look(ask, key, state, timeout)

@@ -98,7 +98,7 @@ class Node:
         """Prefixes whose process records, as last written, contained waits for locks."""
         self.wait_graph = WaitGraph(self)
 
-    # The turn of the keeper
+    # One pass of the keeper's loop
 
     def active(self) -> bool:
         waits = len(self.waiting) or self.wait_graph.untold or (self._needs_record and self.listeners)
@@ -312,7 +312,7 @@ class Node:
                     self._pending_undos.append(due._replace(at=now + pause, local_queue=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
             if due.local_queue is not None:
-                # Notified even after a failure: the next waiter then asks the server, and waits there if the lock is still
+                # Notified even after a failure. The next waiter then asks the server, and waits there if the lock is still
                 # held.
                 due.local_queue.on_released()
 
@@ -385,7 +385,7 @@ class Node:
                     return
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
                 deaf = self.waiting.listens(prefix) and not answer[0] and now >= self._deaf_until
-                if deaf:  # in a Cluster, another server than the inbox's may have replied: reconnect only once in a while
+                if deaf:  # in a Cluster, another server than the inbox's may have replied, so reconnect rarely
                     self._deaf_until = now + PING_EVERY_S
             if deaf:
                 self.inbox.fail("the server no longer counts this inbox as subscribed")

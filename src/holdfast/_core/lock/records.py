@@ -364,7 +364,7 @@ class Waiter:
         """Move this server-queue position, together with its token, from its attempt to another attempt of this process."""
         former = self.attempt
         if former is not heir:
-            # An interrupt may come between any two of these steps: in this order, moving the place once more completes them.
+            # An interrupt may come between any two of these steps. In this order, moving the place once more completes them.
             heir.token, heir.may_be_on_server, heir.maybe_in_flight = (
                 former.token,
                 former.may_be_on_server,
@@ -670,7 +670,7 @@ class HeldLease:
         ``numbered``: False if the server did not record the number (`codes.UNNUMBERED`).
         """
         if made < self.asked_at:
-            return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
+            return  # the server follows a later request, which is under way or answered, and may be for a shorter lease
         if numbered:
             # The server ignores earlier renewals from now on. A late copy of this renewal leaves a lease of the same length.
             length = self.shortest = ttl

@@ -87,11 +87,11 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
                     raise
                 await Sleep(0.02 * failures)
             else:
-                # A repeated request finds a lock that the first copy released, or that was lost before: `in_time` decides.
+                # A repeated request may find a lock that the first copy released, or that was lost before. `in_time` decides.
                 return first.value == 1 or (resent and in_time)
     except WireError:
         raise
     except BaseException:
-        # Cancelled or interrupted: nobody knows whether the request arrived. Sending it once more is harmless.
+        # Cancelled or interrupted. Nobody knows whether the request arrived. Sending it once more is harmless.
         await give_up(Attempt(spec, token, may_be_on_server=True, maybe_in_flight=True))
         raise

@@ -348,7 +348,7 @@ class Renewing:
             # Place the lease in the slot of its next renewal now, so that the reply to this one hardly ever has to move it.
             held_lease.renew_at = held_lease.due_at(now + held_lease.ttl * held_lease.spec.renew_part)
         else:
-            ttl = whole(held_lease.deadline - now)  # keeps the deadline as it is: only the holder may extend this lease
+            ttl = whole(held_lease.deadline - now)  # keeps the deadline as it is, because only the holder may extend this lease
         renewals.append(Renew(held_lease, ttl, held_lease.note_request(now, ttl)))
         self.watch(held_lease)
 
@@ -367,8 +367,8 @@ class Renewing:
             return True
         self.forget(held_lease.token)
         if kept:
-            # Read too late: the lease had ended. A late copy of the first request may have acquired the lock again, after
-            # other holders.
+            # The reply was read after the end of the lease. A late copy of the first request may have acquired the lock again,
+            # after other holders.
             return not held_lease.lose(held_lease.why_over)
         if answer == codes.TAKEN_AWAY:
             return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "it was taken away")

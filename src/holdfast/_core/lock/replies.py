@@ -103,7 +103,7 @@ def read_reply(raw: object) -> Reply:
 
 def read_acquire(raw: object) -> Reply:
     if isinstance(raw, list) and raw[0] == 1:
-        return Held(raw[1], raw[2])  # the usual reply first: a pattern match costs as much as the rest of an acquire
+        return Held(raw[1], raw[2])  # first, because a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
     return Revoked() if isinstance(reply, Gone) else reply
 

@@ -173,12 +173,12 @@ class Waiting:
         waiter.busy = busy
         waiter.last_contact = now
         waiter.down = None
-        # Counted from the reply, so that it is never too early: a refresh just before the lease ends would be wasted.
+        # Counted from the reply, so that it is never too early. A refresh just before the lease ends would be wasted.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST_S)
-        if not busy.process and scripts(waiter.attempt.spec) is MUTEX:  # for permits, an empty name does not tell that
+        if not busy.process and scripts(waiter.attempt.spec) is MUTEX:  # for permits, it has another meaning
             waiter.refresh_at = min(waiter.refresh_at, now + REFRESH_OF_FOREIGN_LOCK_S)
         if waiter.asked_under != self.subscription(waiter.attempt.spec.prefix):
-            waiter.refresh_at = now  # the inbox was not subscribed meanwhile: a message may have been missed
+            waiter.refresh_at = now  # the inbox was not subscribed meanwhile, so a message may have been missed
         if not now <= self.round_at <= now + REFRESH_EVERY_S:
             self.round_at = now + REFRESH_EVERY_S
 
@@ -246,7 +246,7 @@ class Waiting:
     def due(self, now: float) -> list[Refresh]:
         """Return the refreshes to send now, and wake the waiters whose time is up."""
         # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
-        # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.
+        # The place stays until the driver has seen it, too, because another attempt of this process may inherit the place.
         for waiter in self._waiters.values():
             if waiter.attempt.until is not None and now >= waiter.attempt.until and not waiter.late:
                 waiter.late = True
@@ -285,7 +285,7 @@ class Waiting:
                     # Then, as after a hand-over, the lease is short until it is renewed.
                     self._settle(waiter, Granted(fence, deadline, in_claim_window=ttl < wanted))
                 case Held():
-                    waiter.refresh_at = now  # the reply came so late that the lease may be over: ask again
+                    waiter.refresh_at = now  # the reply came so late that the lease may be over, so ask again
                 case Busy():
                     self._waiting(waiter, reply, sent, now)
                 case Gone() | Conflict():

@@ -94,7 +94,7 @@ async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void
 async def take_back(ticket: Attempt, token: str) -> None:
     """Revoke a ticket that nobody has received, and release the lock that it was issued for."""
     if ticket.token:
-        await give_up(_in_doubt(ticket.spec, ticket.token))  # first: a late copy of the request could still issue it
+        await give_up(_in_doubt(ticket.spec, ticket.token))  # first, as a late copy of the request could still issue it
     await give_up(_in_doubt(ticket.spec, token))
 
 

@@ -56,7 +56,7 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
     if wait is not None:
         attempt.until = now + (wait or recall)
     attempt.token = (spec.signed(token) if spec.home else token) + spec.token_suffix
-    # Set before the request is sent: from then on, its outcome is unknown.
+    # Set before the request is sent, because its outcome is unknown from then on.
     attempt.may_be_on_server = attempt.maybe_in_flight = True
     return spec.acquire_frame
 
@@ -100,7 +100,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
         return None
     attempt.maybe_in_flight = False
     grant = Grant(attempt, reply[1], came, deadline, last=reply[2])
-    # An interrupt may come between any two of these steps: `abandon` finds the lease in the attempt, whatever else was done.
+    # An interrupt may come between any two of these steps. `abandon` then finds the lease in the attempt, whatever was done.
     attempt.held_lease = grant.held_lease = held_lease = HeldLease(grant)
     with node.mutex:
         outdated = register(node, held_lease, came)
@@ -147,7 +147,7 @@ def left(attempt: Attempt, held_lease: HeldLease, reply: object) -> bool:
     if reply != 1:
         return False
     assert isinstance(node, Node)
-    with node.mutex:  # not before the request: other callers wait for its outcome, so nothing may delay it
+    with node.mutex:  # not before the request, which nothing may delay, because other callers wait
         node.renewing.forget(held_lease.token)
         if isinstance(queue, LocalQueue) and queue.turn_of is attempt and not queue.queue:
             queue.held_lease, queue.turn_of, queue.asked = None, None, False

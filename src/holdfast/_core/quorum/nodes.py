@@ -92,7 +92,7 @@ class QuorumNodes:
             self.nodes[number].label_changed(node_lease)
 
     def asked_for(self, token: str) -> bool:
-        return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them: each one forgets its message
+        return sum(node.asked_for(token) for node in self.nodes) > 0  # ask all, because each one forgets its message
 
     def look_at(self, local_queue: Queue, at: float) -> None:
         self.nodes[0].look_at(local_queue, at)

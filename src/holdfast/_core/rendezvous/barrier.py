@@ -342,7 +342,7 @@ async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> No
         await _leave_to_the_keeper(barrier_spec, call)
         me.may_be_on_server = False
         raise
-    me.may_be_on_server = False  # only now: an interrupted caller has to leave again
+    me.may_be_on_server = False  # not earlier, because an interrupted caller has to leave again
 
 
 async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: Run[Said]) -> None:

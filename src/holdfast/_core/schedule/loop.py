@@ -104,7 +104,7 @@ async def ask(state: ScheduleState, now: float) -> bool:
     items = state.next_request(now)
     if items is None:
         return False
-    # A request that is sent again keeps its tokens: the server may have granted runs to them already, so they take up room.
+    # A request that is sent again keeps its tokens, for which the server may have granted runs, so they take up room.
     room = state.room - sum(bool(item.token) for item in items)
     for item in sorted(items, key=lambda item: item.end is not None):  # a job whose run has just ended comes last
         if not item.token and room > 0:

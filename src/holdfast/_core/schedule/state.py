@@ -276,7 +276,7 @@ class ScheduleState:
             if looked_at is not None:
                 looked_at.look_at = INFINITY
                 items.setdefault(looked_at.name, JobReport(looked_at))
-        # Ticks are claimed even without room for a run: a tick that waits is not late, and another process may run it.
+        # Ticks are claimed even without room for a run. A tick that waits is not late, and another process may run it.
         time = self.time(now)
         while self._ticks and self._ticks[0][0] <= time and len(items) < BATCH:
             tick, name = heapq.heappop(self._ticks)
@@ -458,7 +458,7 @@ class ScheduleState:
             del self.jobs[job.name]
             self.todo.append(Log(f"{self.told_of(job, answers)}; this process stops serving it because of strict=True"))
             return
-        if len(answers) < len(jobs):  # one reply for all: the keys hold other data, or that of another release
+        if len(answers) < len(jobs):  # a single reply, because the keys hold other data, or that of another release
             answers = len(jobs) * answers
         for job, said in zip(jobs, answers, strict=True):
             if isinstance(said, Unusable):

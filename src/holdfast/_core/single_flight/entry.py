@@ -153,7 +153,7 @@ class LookupPolicy:
     """True to try a plain command before the script, because it costs less; False if the caller has just done so."""
 
 
-# Answers of the scripts
+# Replies of the scripts
 
 Seen = Found | Loading | Absent | Oversize | Granted | Revoked
 

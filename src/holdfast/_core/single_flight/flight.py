@@ -126,7 +126,7 @@ class LoadLease(HeldLease):
 
     def __init__(self, entry: EntrySpec, grant: Grant) -> None:
         super().__init__(grant)
-        self.fence = 0  # another load of the key may begin while this one's result is stored: neither lease is lost by that
+        self.fence = 0  # the next load may begin while this one's result is stored, which does not mean that a lease is lost
         self.entry = entry
 
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
@@ -461,7 +461,7 @@ async def store_loaded(
         now = await Now()
         if held_lease.remaining(now) > 0:
             try:
-                # A large value is sent only once: a server that closes the connection because of its size does so each time.
+                # A large value is sent only once. A server that closes the connection because of its size does so each time.
                 answer = await _ask(load.entry, landing, now - load.entry.outage_budget if large else now)
             except WireError as error:
                 if mark is None or not ((isinstance(error, Refused) and not error.transient) or large):
@@ -475,7 +475,7 @@ async def store_loaded(
     except Marked:
         raise
     except BaseException as error:
-        # A large value is not left to the keeper: a server that closes the connection would end the keeper's renewals, too.
+        # A large value is not left to the keeper. A server that closes the connection would end the keeper's renewals, too.
         listener_id = (isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)) and (
             not large or refused is not None
         )
