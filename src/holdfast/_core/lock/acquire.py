@@ -336,8 +336,8 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
         case Granted(fence, deadline, claim):
             now = await Now()
             if now >= deadline or (claim and not attempt.spec.renew):
-                # The message was read too late, or nobody will renew the short lease of a hand-over. Ask for the full lease. The
-                # token keeps its fence. If another client has the lock since the short lease ended, the attempt starts over.
+                # The message was read too late, or nobody will renew the short lease of a hand-over. Ask for the full lease.
+                # The token keeps its fence. If another client has the lock since the short lease ended, start over.
                 answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, in_claim_window=claim, queued=True, last=fence + BLOCK - 1)
