@@ -6,7 +6,7 @@ but awaits request objects (`_core.requests`). Start reading at `_core.lock.acqu
 the calling thread, in the calling task, or in the keeper. The keeper is the background thread that renews leases and receives
 hand-overs. `_net` opens connections and speaks the Redis protocol. `_lua` has the scripts that run on the server. `_local`
 starts servers on this machine, and ends commands when the process that started them has ended. The packages `schedule`, `cli`,
-`doctor`, `bench`, `legacy` (the timestamp lock) and `testing` (the simulator, the test rules, a server in memory) use all of
+`doctor`, `bench`, `legacy` (the timestamp lock) and `testing` (a server in memory, a clock for tests, recordings) use all of
 these.
 """
 

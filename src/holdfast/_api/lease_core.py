@@ -1,6 +1,4 @@
-"""The internal object of a lease, for threads and for asyncio: renew, release, check and hand over one acquisition, and report
-its loss.
-
+"""The internal object of a lease, which renews, releases, checks and hands over one acquisition, and reports its loss.
 A `LeaseCore` has all facts about the acquisition. Locks, tickets and the keeper (background thread) use it. The object that
 the user gets is a `holdfast._api.lease.BaseLease`, which refers to the core. The core does not refer to the user's object. So
 when the user's program drops its lease object, that object is garbage-collected, and the lock is released.

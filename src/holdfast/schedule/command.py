@@ -1,8 +1,8 @@
 """Commands as jobs. `Command` runs a program in its own process group, and never longer than the run's lease lasts.
 
 The guardian, a process of its own (`holdfast._local.guardian.parent`), starts the command. It ends the command before the lease
-expires, when the run is cancelled, or when this process is killed. So the command and all its children have ended before
-another process runs the job.
+expires, when the run is cancelled, or when this process is killed. So the command and its descendants have ended before
+another process runs the job (exceptions: ``docs/run-limits.md``).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _Execution:
         self._unread = b""
 
     def outcome(self) -> str:
-        """Supervise the command until its whole process group has ended, and return its last lines."""
+        """Supervise the command until all its processes have ended, and return its last lines."""
         self._look_at_lease()
         self.guard.start(f"HOLDFAST_FENCE={self.run.fence}", grace=self.command.kill_after)
         os.set_blocking(self.output, False)

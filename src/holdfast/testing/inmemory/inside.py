@@ -1,4 +1,4 @@
-"""Access of the test tools to the keeper, the library's background thread. They wait until it is idle, or hurry it.
+"""Access of the test tools to the keeper, the library's background thread. They wait until it is idle, or make it act now.
 
 The keeper is idle when no action is due and no reply is awaited. The test clock moves only while the keeper is idle
 (`when_idle`). If time moved between a request and its reply, the keeper would believe that the server does not answer.
