@@ -16,7 +16,7 @@ HoldfastError
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or it refused the command; ``code`` is its error code
 ├── ConfigError (also ValueError)     an invalid argument, refused before anything was sent
-├── holdfast.BrokenBarrier            a wait at a barrier ended without all participants (also threading.BrokenBarrierError)
+├── holdfast.BrokenBarrier            a barrier is broken, so waits at it fail until a reset (also threading.BrokenBarrierError)
 ├── schedule.JobFailed                the command of a job ended with an exit code other than 0, or could not be started
 └── schedule.Cancelled                a job ended early because it was cancelled
 
