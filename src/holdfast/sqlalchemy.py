@@ -134,8 +134,6 @@ class _Of(Holding):
 
 
 class _OfSession(_Of):
-    """The leases that are held until the transaction of one session has ended."""
-
     def __init__(self, session: Session) -> None:
         super().__init__()
         for told in (self.before_commit, self.after_commit, self.after_transaction_create, self.after_transaction_end):

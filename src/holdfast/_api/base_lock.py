@@ -262,7 +262,6 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
 
     @property
     def _where(self) -> str:
-        """The address of the server or servers, for messages."""
         return str(self._endpoint.address)
 
     def __reduce__(self) -> NoReturn:
@@ -299,7 +298,6 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         )
 
     def _acquire_wait(self, blocking: bool, timeout: Seconds) -> float | None:
-        """Convert the arguments of `acquire` to seconds to wait (None: no limit)."""
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
@@ -403,5 +401,4 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
             keeper.gone(endpoint, self._spec.keys[0], sent)
 
     async def _holder(self, busy: Busy) -> bytes | None:
-        """Return the record of the holder's process, for a message; None if it cannot be read."""
         return await record_of(busy.named, self._spec.keys[0])

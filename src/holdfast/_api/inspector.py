@@ -77,14 +77,12 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         return Survey(self._field(parts), *matching(pattern, self._prefix))
 
     def _key(self, name: str | bytes | LockInfo, key: str | bytes | None) -> tuple[str, bytes]:
-        """Return the name and the key of a lock, which is passed by its name or as a `LockInfo`."""
         if isinstance(name, LockInfo):
             return name.name, name.key
         lock = names.lock_keys(name, self._prefix.decode(), key)[0]
         return name if isinstance(name, str) else text(name), lock
 
     def _enough(self, lock: LockInfo, answered: int) -> None:
-        """Raise QuorumError if no majority of the lock's servers has answered."""
         if answered <= lock.servers // 2:
             why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
             nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}

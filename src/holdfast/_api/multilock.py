@@ -79,7 +79,6 @@ def _bad(why: str) -> ConfigError:
 
 
 def _place(member: Member) -> tuple[str, bytes]:
-    """Return the sort key of a lock: its servers and its key."""
     return ", ".join(_servers(member)), member.spec.keys[0]
 
 

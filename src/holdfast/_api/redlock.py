@@ -221,8 +221,6 @@ class BaseRedlock(BaseLock[L, Client]):
 
 
 class _Records(YesCount):
-    """A count of the servers that have the record of a given process."""
-
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value)
 

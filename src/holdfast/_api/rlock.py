@@ -288,7 +288,6 @@ class Reentrant(BaseLock[L, Client]):
         return mine.again(True)
 
     def _held(self) -> Holding:
-        """Return the caller's holding. Raises NotHeld if there is none, or its lease was released."""
         holding = holdings().get(self._mark)
         if holding is None or holding.over:
             raise self._not_held()
@@ -462,8 +461,6 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
 
 
 class _OnSeveralServers(RLock, Redlock):
-    """An `RLock` on several servers. A majority of them has to grant it."""
-
     _core_type = QuorumCore
     _lease_type = Lease  # type: ignore[assignment]  # without tickets
     _several = True
@@ -571,8 +568,6 @@ class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
 
 
 class _AioOnSeveralServers(AioRLock, AioRedlock):
-    """An `RLock` on several servers. A majority of them has to grant it."""
-
     _core_type = AioQuorumCore
     _lease_type = AioLease  # type: ignore[assignment]  # without tickets
     _several = True

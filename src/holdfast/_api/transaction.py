@@ -126,7 +126,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
 
     @property
     def _slot(self) -> int | None:
-        """The slot of the keys in a Cluster; None elsewhere."""
         clustered = self._home is not None and self._home.cluster is not None
         return slot_of(raw(self._keys[0])) if clustered else None
 
@@ -159,7 +158,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             await self._operate(self._abandon())  # An interrupt has ended the driver between two steps.
 
     async def _repeat(self, function: Callable[[Any], Any], tries: int, wait: Seconds | None) -> Any:
-        """Run the function in new transactions until one succeeds."""
         bounds = limits(tries, wait)
         one_try = self._as_function(self._try)
         try:

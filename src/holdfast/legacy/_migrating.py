@@ -177,8 +177,6 @@ class BaseMigrating(BaseLock[M], Generic[M, Client]):
 
 
 class _BaseNew:
-    """The new lock (`holdfast.Lock`) inside a `Migrating` lock."""
-
     def __init__(self, client: object, name: str | bytes, ttl: Seconds, prefix: str) -> None:
         self._options = client, name, ttl, prefix
         self.lock(0)  # Checks the options.

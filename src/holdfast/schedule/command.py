@@ -140,8 +140,6 @@ def _signal_name(number: int) -> str:
 
 
 class _Execution:
-    """One execution of a command, with its guardian, its output, and its deadlines."""
-
     def __init__(self, command: Command, run: Run, guard: parent.Guard, output: int) -> None:
         self.command, self.run, self.guard, self.output = command, run, guard, output
         self.pid = 0

@@ -205,7 +205,6 @@ class Memory:
         return self._serving.run(lambda: self._execute(*args))
 
     def _execute(self, *args: bytes | str) -> Any:
-        """Execute a command, in the server's thread, and return its reply. Raises ReplyError."""
         reply = self._serving.execute([arg.encode() if isinstance(arg, str) else arg for arg in args])
         if isinstance(reply, ReplyError):
             raise reply
@@ -217,7 +216,6 @@ class Memory:
 
 
 def _keys(lock: Named) -> Keys:
-    """Return the keys of a lock, its state and its queue."""
     if isinstance(lock, BaseLock):
         return lock._spec.keys  # noqa: SLF001
     if isinstance(lock, BaseLease):
