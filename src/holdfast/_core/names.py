@@ -115,7 +115,6 @@ def records(prefix: bytes) -> bytes:
 
 
 def record_key(prefix: bytes, process: str) -> bytes:
-    """Return the key of the record of a process under this prefix. ``process``: id of the process."""
     return records(prefix) + process[:PROCESS].encode()
 
 

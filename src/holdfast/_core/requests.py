@@ -5,7 +5,7 @@ receives each request from the coroutine's ``send()``, carries it out, and passe
 driver for threads (`_runtime.drivers.sync`), one for asyncio (`_runtime.drivers.aio`), and a simulator with a virtual clock.
 Operations also request the time and random numbers, so that the simulator controls both.
 
-The unions at the end of this module list the requests that each sort of driver must carry out, and mypy checks that it does.
+The unions at the end of this module list the requests that each sort of driver must carry out, and mypy checks this.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def read(name: str) -> str:
 def parts(name: str) -> list[str]:
     """Split a Lua file at its INCLUDE and CODES lines.
 
-    The first item of the result is the text before the first such line. Then follow three items for each such line: the word
-    "INCLUDE" or "CODES", the rest of the line, and the text up to the next such line.
+    The first item is the text before the first such line. For each such line, three items follow, which are the word "INCLUDE"
+    or "CODES", the rest of the line, and the text up to the next such line.
     """
     return re.split(r"^ *-- (INCLUDE|CODES) +(.+)\n", read(name), flags=re.MULTILINE)
 
@@ -75,7 +75,7 @@ def sha1_hex(data: bytes) -> str:
 
 
 def whole_number(raw: object) -> int:
-    """Return the reply ``raw`` unchanged. This is the parser of scripts whose reply is always one whole number."""
+    """Return the reply ``raw`` unchanged. It parses the replies of scripts that return one whole number."""
     assert isinstance(raw, int)
     return raw
 

@@ -1,1 +1,1 @@
-"""Inspect the locks on a server: list their holders and waiters, and break a lock by hand."""
+"""List the holders and waiters of locks on a server, and break a lock by hand."""

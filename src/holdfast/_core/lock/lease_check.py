@@ -49,9 +49,9 @@ class LeaseCheck:
     def __init__(self, node: QueuePort) -> None:
         self.node: QueuePort = node
         self.question: Question | None = None
-        """The early renewal that a waiter has caused, until its reply arrives; None: there is none."""
+        """The last early renewal, until its reply arrives; None: no reply is outstanding."""
         self.asked_at: float = float("-inf")
-        """Monotonic time, in seconds, at which a waiter last caused an early renewal; -infinity: never."""
+        """Monotonic time, in seconds, of the last early renewal; -infinity: never."""
         self.due_at: float = float("inf")
         """Monotonic time, in seconds, of the next early renewal for the first waiter; infinity: never."""
 

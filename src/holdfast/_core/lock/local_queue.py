@@ -254,7 +254,6 @@ class LocalQueue:
 
     @property
     def is_free(self) -> bool:
-        """Return True if no attempt of this process holds the lock or asks for it, and no lease lingers."""
         return self.turn_of is None and self.held_lease is None
 
     def lead(self, attempt: Attempt) -> None:
@@ -301,7 +300,7 @@ class LocalQueue:
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if ``attempt`` holds the lock: this process has the lease, and ``attempt`` has the turn."""
+        """Return True if this process has the lease, and ``attempt`` has the turn."""
         return self.turn_of is attempt and self.held_lease is not None
 
     # Called by an attempt, with the outcome of its turn
@@ -326,7 +325,7 @@ class LocalQueue:
             self._failed(attempt, outcome)
 
     def extended(self, attempt: Attempt, held_lease: HeldLease, answer: Answer[Held] | None) -> Turn | Busy:
-        """Note the outcome of an Extend, and return the next turn of the attempt: usually a Grant with the next fence.
+        """Note the outcome of an Extend, and return the next turn of the attempt, usually a Grant with the next fence.
 
         ``answer``: the server's reply; None: the lease is lost.
         """
@@ -615,7 +614,7 @@ class LocalQueue:
             self.queue.remove(attempt)
 
     def _nudge(self) -> None:
-        """Repeat a step that an interrupt may have prevented: wake the attempt with the turn, or begin the keeper's release."""
+        """Wake the attempt with the turn, or begin the keeper's release, as an interrupt may have prevented this."""
         if isinstance(self.turn_of, Attempt) and self.turn_of.turn is not None:
             self._give(self.turn_of, self.turn_of.turn)
         elif self.turn_of is KEEPER_TURN and self.held_lease is not None:

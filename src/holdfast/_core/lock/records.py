@@ -95,7 +95,7 @@ class Queue(Protocol):
         """
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if ``attempt`` holds the lock: this process has the lease, and ``attempt`` has the turn."""
+        """Return True if this process has the lease, and ``attempt`` has the turn."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
         """Hand the lock on to the next waiter of this process, after its holder has released it.
@@ -375,7 +375,7 @@ class Waiter:
 
 
 class Grant(Struct):
-    """A granted lock: its attempt, its fence, and the monotonic time until which the holder may rely on the lock.
+    """A granted lock, with its attempt, its fence, and the monotonic time until which the holder may rely on the lock.
 
     If ``fence`` is 0, the attempt has to ask the server for fences, and to renew the lease, before it holds the lock.
     """
@@ -530,7 +530,7 @@ class HeldLease:
     label: str | None
     """Label of the lock object that holds the lease now; handing the lease on may change it."""
     hint: str
-    """Name of the person who broke the lock, as a message says; empty: no such message. A later loss is explained by it."""
+    """Name of the person who broke the lock, from a message; empty: no message. The reason for a later loss contains it."""
     question_at: float
     """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
     questioned_at: float
@@ -598,7 +598,7 @@ class HeldLease:
 
     @property
     def why_over(self) -> str:
-        """Return the reason of the loss of this lease, now that its time is up by the monotonic clock of this process."""
+        """Return the reason for the loss of this lease, now that its time is up by the monotonic clock of this process."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -616,7 +616,7 @@ class HeldLease:
         return fits and (spec is mine or mine.is_passable)
 
     def end(self) -> None:
-        """Mark the lease as released: it is no longer watched, and its loss is no longer reported."""
+        """Mark the lease as released, so that it is no longer watched, and its loss is no longer reported."""
         self.over = True
         self.owner = nobody
 

@@ -118,7 +118,7 @@ class Waiting:
 
     @property
     def timeout(self) -> float:
-        """Return the seconds to wait for the reply to a refresh: the shortest timeout of the waiters."""
+        """Return the seconds to wait for the reply to a refresh, which is the shortest timeout of the waiters."""
         return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
 
     def listens(self, prefix: bytes) -> bool:
@@ -129,7 +129,6 @@ class Waiting:
         return bool(self._listening)
 
     def subscription(self, prefix: bytes) -> int:
-        """Return the number of times that the inbox of this prefix was subscribed so far."""
         return self._numbers.get(prefix, 0)
 
     def prefixes(self) -> Collection[bytes]:
@@ -234,8 +233,8 @@ class Waiting:
     def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
         """Note that the inbox of this prefix cannot be subscribed, because of ``error``.
 
-        Waiters that are not in the server's queue yet fail with this error: at once if the server forbids the subscription,
-        otherwise when their outage budget is used up.
+        Waiters that are not in the server's queue yet fail with this error. They fail at once if the server forbids the
+        subscription, and otherwise when their outage budget is used up.
         """
         for waiter in self._told_by(prefix):
             waiter.down = error

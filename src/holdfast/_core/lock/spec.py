@@ -165,7 +165,7 @@ class Spec(_Spec):
 
     @cached_property
     def renew_part(self) -> float:
-        """Return the fraction of a lease after which it is renewed: between 7/24 and 1/3, depending on the key.
+        """Return the fraction of a lease after which it is renewed, between 7/24 and 1/3, depending on the key.
 
         Leases of different locks that were acquired at the same time are thus renewed at different times.
         """
@@ -177,7 +177,7 @@ class Spec(_Spec):
 
 
 def answer_within(ttl: float) -> float:
-    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds: few enough that time is left for retries."""
+    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds, so few that time is left for retries."""
     return max(ttl / 10, min(ttl / 3, 0.2))
 
 
@@ -186,5 +186,5 @@ def milliseconds(seconds: float) -> int:
 
 
 def scripts(spec: Spec) -> Scripts:
-    """Return the server scripts for a lock: those for plain locks, or those for permits."""
+    """Return the server scripts for a lock, which are those for plain locks or those for permits."""
     return MUTEX if spec.permits is None else spec.permits.scripts

@@ -1,4 +1,4 @@
-"""Hand over a held lock by a ticket: its holder issues a ticket, and the process that redeems the ticket holds the lock.
+"""Hand over a held lock by a ticket. Its holder issues a ticket, and the process that redeems the ticket holds the lock.
 
 On the server, a lock is held by a token. Issuing a ticket replaces the holder's token by the ticket's token, and redeeming it
 replaces the ticket's token by that of the new holder. Each exchange is one script, so exactly one token holds the lock at any

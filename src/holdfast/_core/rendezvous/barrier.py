@@ -220,7 +220,7 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 
 
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
-    """Wait at the barrier until all participants have arrived. Return the number of this participant: 0, 1, 2 and so on.
+    """Wait at the barrier until all participants have arrived. Return the number of this participant, from 0 on.
 
     If this participant arrives last and ``acts`` is true, return a Duty instead. The participant then has to run the action.
     ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken if the barrier is broken.

@@ -146,7 +146,7 @@ class ScheduleState:
         self._nudge()
 
     def stop(self, wait: float) -> None:
-        """Stop the schedule: begin no more runs, and tell the runs that still go on after ``wait`` seconds to end."""
+        """Begin no more runs, and tell the runs that still go on after ``wait`` seconds to end."""
         self._stops.append(wait)
         self._nudge()
 

@@ -165,7 +165,6 @@ class Load(Owner):
         return self.held_lease.lost
 
     def remaining(self, now: float) -> float:
-        """Return the seconds for which the lease of this load is still valid at monotonic time ``now``."""
         return self.held_lease.remaining(now)
 
     def notice_loss(self) -> None:
@@ -181,7 +180,7 @@ async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt 
 
     The budget, `EntrySpec.outage_budget`, counts from ``began``. If there is no connection, the error is raised at once.
     ``attempt``: attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError if the
-    server does not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
+    server refuses or does not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
     """
     while True:
         doubt = attempt.maybe_in_flight if attempt is not None else False
@@ -532,8 +531,6 @@ async def _end_load(load: Load, *, leave: bool = False) -> None:
 
 
 class _Payload(NamedTuple):
-    """A value to store, with its kind, tags and lifetime."""
-
     kind: str
     data: bytes
     ttl: float
