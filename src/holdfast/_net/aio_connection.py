@@ -82,7 +82,7 @@ class _Protocol(asyncio.BufferedProtocol):
         """Monotonic time, in seconds, at which the deadlines were last extended because the loop had been busy."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Other event loops (uvloop) have transports that do not inherit from asyncio's; they only have the methods used here.
+        # Other event loops (uvloop) have transports that do not inherit from asyncio's, but have the methods used here.
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
@@ -110,7 +110,6 @@ class _Protocol(asyncio.BufferedProtocol):
         return self.transport is None or self.transport.is_closing()
 
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
-        """Send the commands that open the connection. Return the futures of their replies."""
         replies = [self.loop.create_future() for _ in range(len(commands))]
         deadline = self._monotonic() + timeout
         if replies:
@@ -311,11 +310,9 @@ class AioConnection:
         request.future.set_exception(error)
 
     def _was_busy(self, request: _Waiting) -> bool:
-        """Return True if the loop has noticed the end of a request's time limit too late."""
         return request.limit is not None and request.future.get_loop().time() > request.limit.when() + LATE_S
 
     def _drain(self) -> None:
-        """Send as many of the waiting requests as MAX_IN_FLIGHT allows."""
         if self._waiting and self._protocol is not None and not self._protocol.ends():
             self._send_waiting(self._waiting, self._protocol)
 
@@ -367,7 +364,7 @@ class AioConnection:
 
     def _refuse(self, error: BaseException) -> None:
         """Fail all requests that are not sent yet with a copy of ``error``."""
-        self.told.clear()  # the requests that contain the texts of these scripts are not sent
+        self.told.clear()  # the requests with the texts of these scripts were not sent
         address = self.endpoint.address
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
@@ -406,7 +403,7 @@ class AioConnection:
             self._protocol.abort("the server is no longer the primary")
 
     async def close(self) -> None:
-        """Close the connection, and wait until the loop has finished closing it."""
+        """Close the connection, and wait until the loop has finished closing it, or for about CLOSE_WITHIN_S seconds."""
         opening = self._opening
         if opening is not None:
             opening.cancel()

@@ -48,7 +48,6 @@ _CODES = {
 
 
 def _parts(packed: bytes) -> list[bytes]:
-    """Split an encoded command into its arguments."""
     reader = hiredis.Reader()
     reader.feed(packed)
     parts: list[bytes] = reader.gets()
@@ -77,7 +76,6 @@ class ClientCalls:
         self.endpoint = endpoint
 
     def exchange(self, packed: bytes, timeout: float) -> Any:  # noqa: ARG002 - the client's own time limits apply
-        """Send one command and return its reply, which may be an error reply. Raises Unknown if the client gets no reply."""
         try:
             return self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True)
         except Exception as error:  # noqa: BLE001 - every client has its own exceptions
@@ -102,18 +100,14 @@ class AioClientCalls(AioConnection):
         """Return None, so that the caller uses `exchange`, because a client's call must be awaited."""
 
     def silent_for(self) -> float:
-        """Return 0, because it is unknown how long the server is silent: the client may wait for a connection from its own
-        pool."""
+        """Return 0, because the client may be waiting for a connection from its own pool, which says nothing about the
+        server."""
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command, and return its reply and the monotonic time, in seconds, at which it was sent.
-
-        The reply may be an error reply. Raises Unknown if no reply comes within ``timeout`` seconds.
-        """
         sent = self._clock()
-        # The call is a task of its own, which is never cancelled: a cancelled client closes its connection, and redis-py 8
-        # sometimes swallows the cancellation.
+        # The call is a task of its own, which is never cancelled, because a cancelled client closes its connection, and
+        # redis-py 8 sometimes swallows the cancellation.
         task = asyncio.ensure_future(self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
         self._under_way.add(task)
         task.add_done_callback(self._ended)

@@ -148,8 +148,8 @@ class Verdict(NamedTuple):
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
     """Return the outcome of a failed EXEC, or an exception to raise: an interrupt, or a value that cannot be encoded.
 
-    ``before``: the exception that was already being handled when EXEC was sent. ``slot``: the slot of the transaction's keys;
-    None outside a Cluster.
+    ``before``: the exception that was already being handled when EXEC was sent. ``slot``: the slot of the keys; None outside a
+    Cluster.
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))

@@ -60,7 +60,6 @@ class Part(Endpoint):
         return self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return any server of the Cluster that answers."""
         return self.cluster.some(timeout)
 
 
@@ -246,7 +245,7 @@ class Cluster:
             left = deadline - self._system.clock()
             if left <= 0:
                 break
-            self._nodes.rotate(-1)  # another server each time: a server that is cut off from the Cluster still answers
+            self._nodes.rotate(-1)  # another server each time, because one that is cut off from the Cluster still answers
             node = self._endpoint(self._nodes[-1])
             try:
                 self._learn(node, *self._view(node, min(left, ASK_WITHIN_S)))
@@ -352,7 +351,7 @@ class Cluster:
         if failure.code in {"MOVED", "ASK"} and len(words) == 3:
             host, _, port = words[2].rpartition(":")
             if not _is_place(host, port):
-                return None  # malformed: the error shows the server's answer as it is
+                return None  # malformed; the error shows the server's answer
             there = self._endpoint(self._address(host.encode(), int(port), hop.endpoint))
             if failure.code == "MOVED":
                 self._owners[slot] = there

@@ -71,7 +71,6 @@ class Handshake:
         return len(self._commands)
 
     def packed(self, pack: Callable[..., bytes]) -> bytes:
-        """Return the bytes of all commands. ``pack`` encodes one."""
         return b"".join(pack(*command) for command in self._commands)
 
 
@@ -162,7 +161,6 @@ class Endpoint:
         return any(self is one or (self.cluster is not None and self.cluster is one.cluster) for one in endpoints)
 
     def handshake(self) -> Handshake:
-        """Return the commands to send first on a new connection. There may be none."""
         commands = Handshake()
         user, password = self.username, self.password
         if self.credentials is not None:
@@ -180,7 +178,6 @@ class Endpoint:
         return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings of a connection; None: no TLS."""
         if self.tls is None:
             return None
         from holdfast._net import tls
@@ -188,7 +185,6 @@ class Endpoint:
         return tls.context(dict(self.tls))
 
     def why(self, error: BaseException) -> str:
-        """Return an explanation of ``error``, which made a connection to this server fail."""
         if self.tls is None:
             return str(error)
         from holdfast._net import tls

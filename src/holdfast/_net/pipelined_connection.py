@@ -124,7 +124,6 @@ class PipelinedConnection:
         self._send(request)
 
     def _settle(self, request: _Request, reply: Any) -> None:
-        """Pass the reply of a request to its caller. After NOSCRIPT, send the request again with the script's text."""
         if type(reply) is not hiredis.ReplyError:
             try:
                 answer = parsed(request.call, reply)
@@ -152,7 +151,6 @@ class PipelinedConnection:
 
     @property
     def busy(self) -> bool:
-        """Return True while the connection waits for a reply or is being opened."""
         return bool(self._sent or self._queued or self._opening)
 
     def _send(self, request: _Request) -> None:
@@ -221,7 +219,7 @@ class PipelinedConnection:
         for request in queued:
             if self.sock is result:
                 self._write(request)
-            else:  # an earlier request has found the connection lost: this one must not be sent too late on another connection
+            else:  # an earlier request has found the connection lost; on another connection, this one could be sent too late
                 address = self._endpoint.address
                 error = NotSent(f"{address}: the connection was lost", address)
                 self._keeper.safely(request.then, error, self._clock())
@@ -275,7 +273,7 @@ class PipelinedConnection:
             self._reader.feed(data)
             self._dispatch()
             if len(data) < READ_SIZE and self._endpoint.tls is None:
-                return  # the socket is empty: another recv would only confirm that
+                return  # the socket is empty, and another recv would only confirm that
 
     def _dispatch(self) -> None:
         try:
@@ -381,7 +379,7 @@ class PipelinedConnection:
             try:
                 self._keeper.selector.register(self.sock, selectors.EVENT_READ, self)
             except KeyError:
-                pass  # already registered: an interrupt came just before this was noted
+                pass  # it is registered already, because an interrupt came before `_lent` was cleared
             except OSError:  # an interrupt left the selector inconsistent; a new socket repairs that
                 self._keeper.call(lambda: self.fail("the selector lost the socket"))
             self._lent = None

@@ -34,7 +34,7 @@ class Reader(hiredis.Reader):
 
 
 def command(*parts: bytes | str | int) -> bytes:
-    # No int is passed: hiredis would convert it by a call that runs Python's signal handlers, and crash if one raises.
+    # No int is passed, because hiredis would convert it by a call that runs signal handlers, and crash if one raises.
     return hiredis.pack_command(tuple(str(p) if isinstance(p, int) else p for p in parts))  # type: ignore[arg-type, no-any-return]
 
 
@@ -91,7 +91,8 @@ def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
 
 
 def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
-    """Raise Refused if a reply is an error. Call ``drop`` before if the connection must be closed (see `is_demoted`)."""
+    """Raise Refused if a reply is an error. If the server is no longer the primary, call ``drop``, which closes the
+    connection."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
         if is_demoted(error, endpoint):

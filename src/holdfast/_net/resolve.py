@@ -86,10 +86,6 @@ def _login(options: dict[str, Any], *, is_tls: bool) -> dict[str, Any]:
 
 
 def _of_cluster(client: Any) -> Endpoint:
-    """Return the endpoint of a Cluster, from the startup nodes of a client.
-
-    Raises ConfigError if the class of the client, or of its connections, is not one of redis-py's or valkey-py's own.
-    """
     from holdfast._net.cluster import cluster_at
 
     nodes = client.nodes_manager
@@ -107,7 +103,7 @@ def _of_cluster(client: Any) -> Endpoint:
 
 
 def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
-    """Return the endpoint of a client from ``Sentinel.master_for``. Raises ConfigError if the client reads from replicas."""
+    """Return the endpoint of a client that ``Sentinel.master_for`` has created. ``facts``: settings of its connections."""
     from holdfast._net import sentinel  # imported here, because most programs use no Sentinel
 
     pool = client.connection_pool

@@ -292,5 +292,4 @@ class ConnectionPool:
             idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all open connections, idle or in use."""
         return [connection.sock for connection in [*self._open] if connection.sock.fileno() >= 0]

@@ -31,9 +31,8 @@ This request then comes from a signal handler or a finaliser, which has interrup
 """
 
 ROUNDS = 2
-"""Number of rounds in which a thread still sends and reads for other threads when it has its own reply. This is cheaper than
-waking another thread.
-"""
+"""Number of rounds in which a thread that has its reply still sends and reads for others. This is cheaper than waking
+another."""
 
 READ_WITHIN_S = 0.1
 """Seconds that a thread still waits after its time limit, because the thread that reads may be about to read its reply."""
@@ -242,7 +241,7 @@ class _SharedConnection:
         self._wake_all()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection, by the thread that has the turn. Requests that were sent fail.
+        """Close the connection. The calling thread has the turn. Requests that were sent fail.
 
         Queued requests are sent on the next connection. If no connection could be opened, they fail, too.
         """
@@ -359,7 +358,6 @@ class Pool:
         self.dedicated.clear()
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all connections. A forked child closes them."""
         connection = self._lane.connection
         shared = [connection.sock] if connection is not None else []
         return self._of_main.sockets() + self._of_few.sockets() + self.dedicated.sockets() + shared

@@ -89,14 +89,13 @@ class System:
 
         Raises OSError if the connection is closed already.
         """
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not through TLS: only the reading thread may use its state
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not through TLS, whose state only the reading thread may use
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:
         """Call ``what`` in a new thread with this name. Raises RuntimeError or MemoryError if no thread can be started."""
         threading.Thread(target=what, args=args, name=name, daemon=True).start()
 
     def keep(self, keeper: Looper) -> threading.Thread:
-        """Run the keeper in a thread of its own, and return the thread."""
         thread = threading.Thread(target=keeper.run, name="holdfast-keeper", daemon=True)
         thread.start()
         return thread

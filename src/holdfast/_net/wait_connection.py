@@ -72,7 +72,6 @@ class Dedicated:
                 return  # another thread closed the last one
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of the idle connections. A forked child closes them."""
         return [connection.sock for connection in [*self._idle]]
 
 

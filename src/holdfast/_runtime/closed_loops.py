@@ -14,7 +14,7 @@ EVERY = 0.5
 """Seconds between two checks whether an event loop was closed, which Python does not report."""
 
 UNDER_WAY = 2.0
-"""Seconds after which the last requests of an ended operation, such as a release, have certainly been sent."""
+"""Seconds for which the last requests of an ended operation, such as a release, may still be on their way."""
 
 
 class LoopDriver(Protocol):
@@ -64,7 +64,7 @@ class Loops:
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:
-        """Return True if the last requests of ended operations may still be on their way."""
+        """Return True if operations were ended in the last UNDER_WAY seconds."""
         return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:

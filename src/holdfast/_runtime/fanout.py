@@ -86,8 +86,8 @@ class Fanout:
         """Run the queued calls, and return True. If another thread is using the connections, return False. That thread runs
         them.
 
-        A call may come from a connection that opens only after the poll is decided. The requests that wait for it, such as the
-        withdrawal of a vote, are still sent.
+        A connection may open only after the poll is decided. Its call then sends the waiting requests, such as the withdrawal
+        of a vote.
         """
         while self._calls:
             if not self.take():
@@ -156,7 +156,6 @@ class Fanout:
 
     @property
     def owed(self) -> bool:
-        """Return True while any server has yet to answer."""
         return any(link.busy for link in self._links)
 
     def look(self) -> bool:
@@ -214,7 +213,6 @@ class Fanout:
         self._tend()  # a connection may just have been opened; this closes it again
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of these connections. A forked child closes them."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]
 
 
@@ -302,10 +300,10 @@ class FanoutPool:
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
-        """Read replies that arrive after the polls, in the keeper.
+        """Read late replies, in the keeper.
 
-        It may take long until a thread uses these connections next. A failed request, such as the withdrawal of a vote, must be
-        sent again before.
+        Otherwise a failed request, such as the withdrawal of a vote, would be sent again only after a thread has used these
+        connections.
         """
         with keeper.mutex:
             self._looks = None
@@ -321,7 +319,6 @@ class FanoutPool:
             idle.pop().close()
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all fanouts, idle or in use."""
         return [sock for fanout in [*self._open] for sock in fanout.sockets()]
 
 

@@ -30,7 +30,6 @@ class Flag(threading.Event):
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the flag is set, at most ``timeout`` seconds. Return True if the flag is set."""
         if self.is_set():
             return True
         waiter: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -38,7 +38,7 @@ class Connections(Protocol):
     def clear(self) -> None: ...
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all connections. A forked child closes them."""
+        """Return the sockets of all connections. A forked child replaces them by /dev/null (`Process.let_go`)."""
 
 
 C = TypeVar("C", bound=Connections)

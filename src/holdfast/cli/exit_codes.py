@@ -80,7 +80,7 @@ OF = {
     },
     "completion": {"0": "the script is printed"},
 }
-"""For each subcommand: its own codes, and what they mean."""
+"""The codes of each subcommand, and what they mean."""
 
 
 def of(subcommand: str) -> dict[str, str]:
@@ -91,8 +91,7 @@ def of(subcommand: str) -> dict[str, str]:
 
 
 def text(subcommand: str) -> str:
-    """Return the section of the help about the exit codes of a subcommand; if it is empty, about the codes of all
-    subcommands."""
+    """Return the section of the help about the exit codes of a subcommand, or for "", about those of all subcommands."""
     rows = of(subcommand) if subcommand else EVERY
     heading = "exit codes:" if subcommand else "exit codes of every subcommand:"
     width = max(map(len, rows))

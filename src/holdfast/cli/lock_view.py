@@ -39,12 +39,10 @@ def inspector(args: argparse.Namespace) -> Inspector:
 
 
 def line_of(lock: LockInfo) -> str:
-    """Return a lock as one line of JSON."""
     return output.clean(json.dumps(lock.facts()))
 
 
 def row(lock: LockInfo) -> tuple[str, ...]:
-    """Return a lock as a table row with the columns of `COLUMNS`."""
     holder = lock.holder
     held_for = left = "-"
     if holder is not None:

@@ -36,7 +36,6 @@ def clean(text: str) -> str:
 
 
 def flush() -> None:
-    """Flush stdout, unless it is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

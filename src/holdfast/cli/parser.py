@@ -40,7 +40,6 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def known(self) -> list[str]:
-        """The options of the subcommand."""
         return list(self._option_string_actions)
 
     def format_usage(self) -> str:

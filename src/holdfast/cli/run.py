@@ -200,7 +200,6 @@ def _limit(text: str) -> int:
 
 
 def _command(args: argparse.Namespace) -> list[str]:
-    """Return the argument list of the command, and set the label if none was given."""
     if args.shell is not None and args.command is not None:
         args.parser.error("two commands: pass either -c STRING or a command after the name, not both")
     if args.shell is None and not args.command:

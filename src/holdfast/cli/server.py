@@ -174,10 +174,7 @@ def _foreground(port: int, *, password: bool, as_json: bool) -> int:
 
 
 def _written(server: PrivateServer) -> str:
-    """Write the server's URL, with the password, to a private file in the server's directory, and return the file's path.
-
-    The directory, with the file, is removed when the server ends.
-    """
+    """Write the server's URL, with the password, to a private file in the server's directory, and return the file's path."""
     path = str(server.directory / "url")
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "w", encoding="ascii") as out:

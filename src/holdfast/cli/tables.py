@@ -30,7 +30,7 @@ class Table:
         self._shown = False
 
     def add(self, row: tuple[str, ...]) -> None:
-        """Add a row. Rows are printed in batches: the first after 20 rows, the later ones after 100 each."""
+        """Add a row. Rows are printed in batches, of which the first is small, so that the user soon sees something."""
         self._rows.append(_cleaned(row))
         if len(self._rows) > (100 if self._shown else 20):
             self.flush()

@@ -61,7 +61,7 @@ def die_with_parent() -> None:
 class Process:
     """A process, as it was at the moment of a listing. ``started``: its start in clock ticks since boot; -1 if unknown.
 
-    The pid and the start together identify a process forever.
+    The pid and the start together identify a process.
     """
 
     def __init__(self, pid: int, parent: int, group: int, session: int, started: int, *, ended: bool = False) -> None:

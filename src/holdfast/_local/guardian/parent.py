@@ -258,7 +258,7 @@ class Guard:
         except BlockingIOError:
             self.dead = True
         except OSError:
-            pass  # the guardian has ended, but may have sent more before: `reports` reads up to the end of file
+            pass  # the guardian has ended, but `reports` may still have to read its last messages
 
 
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:

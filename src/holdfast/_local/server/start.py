@@ -44,7 +44,7 @@ def start(directory: str, timeout: float) -> None:
         if not paths.listening(path):
             _launch(place, arguments, log, deadline)
     finally:
-        fcntl.flock(turn, fcntl.LOCK_UN)  # a child that was forked meanwhile would keep the lock if it were only closed
+        fcntl.flock(turn, fcntl.LOCK_UN)  # a mere close would leave the lock to a child that was forked meanwhile
         os.close(turn)
         os.close(log)
 

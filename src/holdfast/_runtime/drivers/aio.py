@@ -57,8 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = 1.0
-"""Maximum seconds that a cancelled task waits for the clean-up of its operation. After that, the clean-up goes on without
-it."""
+"""Maximum seconds that a cancelled task waits for the clean-up of its operation, which then goes on without the task."""
 
 _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers may be garbage-collected before it is done
 
@@ -215,8 +214,7 @@ class Runner:
     def leave(self, operation: Any) -> None:
         """Have the keeper end an operation, or abandon an attempt or a lease, that cannot await any more.
 
-        If no keeper runs, the calling thread does it. Otherwise that would be wrong, because a finaliser may call this in the
-        middle of other code.
+        The calling thread does it only if no keeper runs, because a finaliser may call this in the middle of other code.
         """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
@@ -335,7 +333,7 @@ class Driver(Runner):
         token, timeout = attempt.token, frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
         packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
         asked: asyncio.Future[Any] | None = self.stream.send(packed, timeout)
-        if asked is None:  # there is no connection, or too many requests are unanswered: the operation waits
+        if asked is None:  # there is no connection, or too many requests are unanswered, so the operation has to wait
             attempt.may_be_on_server = attempt.maybe_in_flight = False
             return None
         self._watch(attempt)
@@ -454,8 +452,8 @@ class Driver(Runner):
             case AwaitNotice():
                 return self._await_notice(request)
             case Replicate():
-                # A lock with replicas can afford a thread. If the task is cancelled, the thread runs to its end: the script
-                # only renews, and has nothing to renew if the lock was released meanwhile.
+                # A lock with replicas can afford a thread. If the task is cancelled, the thread runs to its end. That is
+                # harmless, because the script only renews, and has nothing to renew if the lock was released meanwhile.
                 return self.loop.run_in_executor(None, replicate, self.process, self.endpoint, request)
             case RunOn():
                 return request.home.run(request.operation)  # type: ignore[no-any-return]

@@ -25,8 +25,7 @@ class Drawing(Protocol):
 class Lines(Protocol):
     """The method of the keeper that these connections call."""
 
-    def line_to(self, endpoint: Endpoint) -> Line:
-        """Return the keeper's connection to one server of the Cluster, for requests."""
+    def line_to(self, endpoint: Endpoint) -> Line: ...
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:

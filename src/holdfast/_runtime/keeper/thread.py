@@ -217,7 +217,7 @@ class Keeper:
                     inbox.reclaim()
 
     def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
-        """Put the outcome of a hand-over that a waiter has seen in its lent socket into the waiter's slot.
+        """Put the outcome of a hand-over, which a waiter has seen in the lent socket, into the waiter's slot.
 
         The keeper will also read that message, and ignore it.
         """
@@ -346,7 +346,7 @@ class Keeper:
         on_closed: Callable[[], None] | None = None,
     ) -> Line:
         self._links.append(lines.line_to(self, endpoint, on_push, on_closed, self.system))
-        if self.ended:  # close it at once: a late request must not open a connection that nobody would close
+        if self.ended:  # nobody would close a connection that a late request opens
             self._links[-1].close()
         return self._links[-1]
 
@@ -428,7 +428,7 @@ class Keeper:
         """Do the work that is due, and return for how many seconds to wait for the selector. None: no limit."""
         self._do_what_is_left_to_it()
         if self._stopping:
-            return 0.0  # the keeper ends: open no more connections
+            return 0.0  # the keeper ends, so it opens no more connections
         now = self.clock()
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
@@ -438,7 +438,7 @@ class Keeper:
             node.turn(now)
         self._do_what_is_due(now)
         with self.mutex:
-            # A planned wake-up stays even if its lease was released meanwhile. Otherwise the next lease had to wake the thread.
+            # A planned wake-up stays even if its lease was released. Otherwise the next lease would have to wake the thread.
             planned = self.wake_at if self.wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
             self.wake_at = wake_at = now if self.collected else min([planned, *wanted])
@@ -508,5 +508,4 @@ class Keeper:
         self._poke()  # otherwise the selector would wait once more
 
     def sockets(self) -> list[socket.socket]:
-        """Return all sockets of the keeper. A forked child closes them."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]

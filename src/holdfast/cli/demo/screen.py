@@ -29,7 +29,6 @@ class Screen:
             print(text, flush=True)
 
     def title(self, text: str) -> None:
-        """Print the heading of a scene, after an empty line."""
         self.line()
         self.line(self._paint(text, BOLD))
 
