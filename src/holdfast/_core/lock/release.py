@@ -62,7 +62,7 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
 
     ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
     still arrive; the server then refuses that copy. ``attempt``: attempt for which `_core.lock.uncontended` may have sent a
-    release request already. Its outcome, `Attempt.first`, is then used, and the request is not sent again. Raises NotSent or
+    release request already. Its outcome, `Attempt.first`, then counts as the outcome of the first try. Raises NotSent or
     Unknown if the server is unreachable, Refused if it refuses.
     """
     resent = False

@@ -33,7 +33,7 @@ REFRESH_OF_FOREIGN_LOCK_S = 0.1
 """Seconds between two refreshes of a waiter while a client of another lock library holds the lock, as redis-py's lock polls."""
 
 SOONEST_S = 0.01
-"""Minimum seconds from one reply to the next refresh of the same waiter."""
+"""Minimum seconds from a reply to the refresh at the end of the holder's lease."""
 
 USABLE_LEFT_S = 0.5
 """Minimum seconds that must be left of the claim window when a waiter accepts a hand-over message.

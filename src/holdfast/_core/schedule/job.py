@@ -69,7 +69,7 @@ class Options:
     A feature is a name that a process declares when it serves the schedule.
     """
     history: int = 50
-    """Number of past runs of the job that the server keeps in the job's history."""
+    """Number of entries that the server keeps in the job's history, about runs and about ticks without a run."""
 
     @property
     def slots(self) -> int:

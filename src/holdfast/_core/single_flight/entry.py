@@ -53,7 +53,7 @@ class EntrySpec:
     waiters: bytes
     """Key of the subscriptions of callers that wait for this value; `_lua/single_flight/_values.lua` describes all keys."""
     tries: int
-    """Minimum number of times that a request is sent before the server is taken for unreachable."""
+    """Number of timeouts (``spec.timeout``) after which a server that does not reply is taken for unreachable."""
     max_size: int
     """Maximum size of a stored value, in bytes. A larger value counts as not readable (see `keeps`)."""
     keeps: bool
