@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -426,9 +427,13 @@ def _man_lines(one: Subcommand) -> Iterator[str]:
     yield from (".PP", "Exit status:", *_codes(exit_codes.OF[one.name]))
 
 
-def _block(text: str) -> list[str]:
-    """Return lines of text; those that are a list or an example stay lines."""
-    return [".nf", _roff(text), ".fi"] if re.search(r"\S  \S", text) else [_roff(_line(text))]
+def _block(text: str) -> Iterator[str]:
+    """Yield lines of text, paragraph by paragraph. The lines of a list or an example, which are indented, stay lines."""
+    for number, paragraph in enumerate(text.split("\n\n")):
+        if number:
+            yield ".PP"
+        kept = re.search(r"\S  \S|^  ", paragraph)
+        yield from (".nf", _roff(textwrap.dedent(paragraph)), ".fi") if kept else (_roff(_line(paragraph)),)
 
 
 def _codes(codes: dict[str, str]) -> list[str]:

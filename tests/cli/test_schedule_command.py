@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -21,8 +22,9 @@ import redis
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_until
-from holdfast.cli import main, output
+from holdfast.cli import main, output, parser_of
 from holdfast.cli.schedule import _echo, _Lines
+from holdfast.schedule import file as schedule_file
 
 if TYPE_CHECKING:
     from holdfast._local.server.process import PrivateServer
@@ -307,6 +309,51 @@ def test_what_cannot_be(
     assert (found, out) == (code, "")
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_each_mistake_has_a_line(file: Callable[[str], str], capfd: pytest.CaptureFixture[str], quiet_warnings: None) -> None:
+    path = file("[jobs.x]\nevery=1\ntimeout=3\n[jobs.y]\ncommand=['a']")
+    assert main(["schedule", path]) == 64
+    out, err = capfd.readouterr()
+    wrong = ["jobs.x.timeout: there", "jobs.x.command: set", "jobs.y.cron: set"]
+    begun = [
+        line
+        for line, what in zip(err.splitlines(), wrong, strict=True)
+        if line.startswith(f"holdfast: schedule: {path}: {what}")
+    ]
+    assert (out, len(begun)) == ("", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "crontab",
+            "*/5 * * * * root backup\n",
+            "a file of jobs is in TOML, and its name ends with .toml; this looks like a crontab",
+        ),
+        ("jobs.ini", "[jobs]\n", "a file of jobs is in TOML, and its name ends with .toml\n"),
+        ("shop.py", "", "name the schedule in the module, as in shop:schedule\n"),
+    ],
+)
+def test_a_file_that_is_not_in_toml(
+    name: str, text: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert main(["schedule", str(path)]) == 64
+    assert capfd.readouterr().err.startswith(f"holdfast: schedule: {path}: {said}")
+
+
+def test_the_help_shows_a_file(tmp_path: Path) -> None:
+    told = str(parser_of("schedule")[1].epilog)
+    example, _, rest = told.partition("Durations")
+    path = tmp_path / "jobs.toml"
+    path.write_text(example.partition("jobs.toml:")[2], encoding="utf-8")
+    plan = schedule_file.read(str(path))
+    assert (plan.name, [job.name for job in plan.jobs]) == ("ops", ["backup", "clean-up"])
+    words = set(re.findall(r"\w+", rest)) | set(re.findall(r"\w+(?= =)", example))
+    assert schedule_file.KEYS - words == set()
 
 
 def test_a_server_that_is_not_there(hf_on: Callable[[str], Holdfast], file: Callable[[str], str]) -> None:

@@ -80,13 +80,17 @@ def test_all_there_is(tmp_path: Path) -> None:
     [
         ("x", "jobs.toml: "),
         ("", "there is no job in the file: add [jobs.NAME]"),
-        ("[job.x]\nevery=1", "job: there is no such key; known keys: jobs, schedule"),
+        ("[job.x]\nevery=1", "job: there is no such key; write [jobs.NAME] for a job"),
+        ("[backup]\nevery=1", "backup: there is no such key; known keys: jobs, schedule"),
+        ("[[jobs]]\nname='x'", "jobs: write a table [jobs.NAME] for each job"),
+        ("[[schedule]]\nname='x'", "schedule: write [schedule]"),
         ("[schedule]\nlabel = 'x'", "schedule.label: there is no such key"),
         ("[schedule]\nfeatures = 3", "schedule.features: 3 is neither text nor a list of texts"),
         ("[schedule]\nprefix = 1", "schedule.prefix: 1 is not text"),
         ("[schedule]\nconcurrency = true", "schedule.concurrency: True is not a whole number"),
         ("[jobs]\nx = 3", "jobs.x: 3 is not a table"),
-        ("[jobs.x]\nevery=1\ncommand=['a']\ntimeout=3", "jobs.x.timeout: there is no such key; known keys: command, cron"),
+        ("[jobs.x]\nevery=1\ncommand=['a']\ntimeout=3", "jobs.x.timeout: there is no such key; write max_runtime = "),
+        ("[jobs.x]\nevery=1\ncommand=['a']\nlimit=3", "jobs.x.limit: there is no such key; known keys: command, cron"),
         ("[jobs.x]\nevery='1 s'\ncommand=['a']", "jobs.x.every: '1 s' is not a duration: write 30 (seconds)"),
         ("[jobs.x]\nevery=true\ncommand=['a']", "jobs.x.every: True is not a duration"),
         ("[jobs.x]\nevery=0\ncommand=['a']", "jobs.x: every must be between 0.1 and 1000000000 seconds, not 0"),
@@ -112,6 +116,57 @@ def test_a_mistake_is_named_by_file_and_key(tmp_path: Path, text: str, said: str
         parsed(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path / 'jobs.toml'}: ")
     assert said in str(caught.value)
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(
+            tmp_path,
+            """
+            [schedule]
+            concurrency = "many"
+            [jobs.backup]
+            cron = "0 25 * * *"
+            cmd = "x"
+            overlap = "never"
+            ttl = "long"
+            [jobs.fine]
+            every = 1
+            command = ["true"]
+            [jobs.report]
+            python = "os:sep"
+            [jobs]
+            late = 3
+            """,
+        )
+    lines = str(caught.value).splitlines()
+    places = [
+        "schedule.name",
+        "schedule.concurrency",
+        "jobs.backup.cmd",
+        "jobs.backup: job 'backup': overlap",
+        "jobs.backup.ttl",
+    ]
+    places += ["jobs.backup: cron", "jobs.backup.command", "jobs.report.cron", "jobs.report.python", "jobs.late"]
+    begin = f"{tmp_path / 'jobs.toml'}: "
+    assert [line for line, place in zip(lines, places, strict=True) if not line.startswith(f"{begin}{place}")] == []
+    assert caught.value.parameter == "name"
+
+
+@pytest.mark.parametrize(
+    ("text", "like"),
+    [
+        ("# daily\n0 3 * * * root /bin/backup\n", True),
+        ("*/5 1-3,7 * jan mon-fri cmd\n", True),
+        ("  @daily /bin/backup", True),
+        ("[jobs.x\n", False),
+        ("x = 1 2 3 4 5 6", False),
+    ],
+)
+def test_a_crontab_is_told_from_other_files(tmp_path: Path, text: str, like: bool) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(tmp_path, text)
+    assert ("this looks like a crontab: write each line as a table [jobs.NAME]" in str(caught.value)) is like
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

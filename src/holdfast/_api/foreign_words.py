@@ -113,6 +113,21 @@ JOBS = {
 }
 """Options of jobs of other schedulers."""
 
+SCHEDULE_FILE = {
+    **dict.fromkeys(("job", "task", "tasks"), "write [jobs.NAME] for a job"),
+    **dict.fromkeys(("timeout", "time_limit"), 'write max_runtime = "1h" for how long a run may take'),
+    **dict.fromkeys(("interval", "period", "seconds", "minutes", "hours", "days"), 'write every = "5m"'),
+    **dict.fromkeys(("schedule", "when", "crontab", "at", "expression", "hour", "minute"), 'write cron = "0 3 * * *"'),
+    **dict.fromkeys(("cmd", "run", "exec", "script", "args", "argv"), 'write command = ["./backup.sh"]'),
+    **dict.fromkeys(("function", "func", "callable"), 'write python = "module:function"'),
+    **dict.fromkeys(("cwd", "dir", "workdir", "working_directory"), 'write directory = "/srv"'),
+    "environment": 'write env = { LEVEL = "9" }',
+    "timezone": 'write tz = "Europe/Berlin"',
+    **dict.fromkeys(("retries", "max_retries"), 'write on_crash = "again" to run it again after a crash'),
+    **dict.fromkeys(("queue", "label", "labels", "tags"), 'write on = "gpu" for the features that a process must have'),
+}
+"""Keys of files of other schedulers."""
+
 _OF = {
     "Cache": CACHES,
     "Cache.set": CACHES,
@@ -123,6 +138,7 @@ _OF = {
     "campaign": ELECTIONS,
     "Schedule": SCHEDULES,
     "job": JOBS,
+    "schedule file": SCHEDULE_FILE,
     "acquire": ACQUIRES,
 }
 """Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""

@@ -20,7 +20,8 @@ another installation, such as one in a virtual environment, add a line:
   bash   echo 'source <(holdfast completion bash)' >> ~/.bashrc
   zsh    echo 'source <(holdfast completion zsh)' >> ~/.zshrc
          (after the line with compinit)
-  fish   holdfast completion fish > ~/.config/fish/completions/holdfast.fish"""
+  fish   holdfast completion fish \\
+         > ~/.config/fish/completions/holdfast.fish"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast._api.functions import is_async, refuse_generator
 from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import duration, moment
+from holdfast.cli.servers import LONGEST
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
 from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.engine import takes_run
@@ -29,6 +29,28 @@ if TYPE_CHECKING:
     from holdfast.schedule.schedule import BaseSchedule
 
 _EPILOG = """\
+Example of a file, jobs.toml:
+
+  [schedule]
+  name = "ops"
+  tz = "Europe/Berlin"
+
+  [jobs.backup]
+  cron = "0 3 * * *"
+  command = ["./backup.sh", "--full"]
+  max_runtime = "2h"
+
+  [jobs.clean-up]
+  every = "5m"
+  command = "rm -f /tmp/shop-*"
+  shell = true
+
+Durations are seconds, or "500ms", "30s", "5m", "2h", "1d".
+A job has cron (with tz) or every, and jitter. It has command (with shell, env,
+directory, kill_after, pass_url), or python = "module:function". It may have
+ttl, max_runtime, min_runtime, overlap, misfire, grace, on_crash, on, history.
+[schedule] may also have features, concurrency, prefix, strict.
+
 Run it on as many machines as you like: each tick of a job runs once, on one of
 them. After SIGTERM, SIGINT or SIGHUP no new run begins; running jobs may finish
 within --finish-within and are ended then, or at a second SIGTERM or SIGINT."""
@@ -78,38 +100,27 @@ def main(args: argparse.Namespace) -> int:
     try:
         schedule = _of_file(args) if args.target.endswith(".toml") else _of_module(args)
         return _check(schedule, args) if args.check else _serve(schedule, args)
-    except (ConfigError, ServerError) as error:
+    except ConfigError as error:
+        for mistake in str(error).splitlines():
+            output.say(f"schedule: {mistake}")
+        return output.EX_USAGE
+    except ServerError as error:
         return output.failed("schedule", error)
 
 
 def _of_file(args: argparse.Namespace) -> Schedule:
     from holdfast.schedule import Schedule
     from holdfast.schedule.file import read
-    from holdfast.schedule.schedule import IDLE
 
-    plan = read(args.target)
+    plan = read(args.target, args.name)
     url = "redis://nobody.is.asked" if args.check else servers.one(args)
     given = {"concurrency": plan.concurrency, "prefix": plan.prefix if args.prefix is None else args.prefix}
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
-    name = args.name or plan.name
-    if not name:
-        how = 'write name = "..." under [schedule], or pass --name; all processes that use the same name share its jobs'
-        raise ConfigError(f"{args.target}: schedule.name: the schedule needs a name: {how}", parameter="name")
     strict = args.strict or plan.strict
-    schedule = Schedule(url, name, features=[*plan.features, *args.feature], strict=strict, **options)
+    schedule = Schedule(url, plan.name, features=[*plan.features, *args.feature], strict=strict, **options)
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
             job.what.echo = functools.partial(_echo, job.name)
-        try:
-            refuse_generator(job.what, IDLE)
-        except ConfigError as error:
-            raise ConfigError(f"{args.target}: jobs.{job.name}.python: {error}", parameter="python") from error
-        if is_async(job.what):
-            how = "add it to a holdfast.aio.Schedule, and pass the import path of that schedule"
-            raise ConfigError(
-                f"{args.target}: jobs.{job.name}.python: must be a plain function, not a coroutine function: {how}",
-                parameter="python",
-            )
         what = job.what if args.quiet and not args.json else told(job.name, job.what, as_json=args.json)
         schedule.add(what, job.when, name=job.name, **job.options)
     return schedule
@@ -122,10 +133,27 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule[Any]:
     for option in ("url", "url_file", "local", "name", "strict", "feature", "prefix"):
         if getattr(args, option) not in (None, False, []):
             args.parser.error(f"--{option.replace('_', '-')} is for TOML files: set it on the Schedule object in the module")
+    if os.path.isfile(args.target):  # noqa: PTH113
+        raise ConfigError(f"{args.target}: {_not_toml(args.target)}", parameter="target")
     found = imported(args.target)
     if not isinstance(found, BaseSchedule):
         raise ConfigError(f"{args.target!r} is a {type(found).__name__}, not a holdfast.Schedule", parameter="target")
     return found
+
+
+def _not_toml(path: str) -> str:
+    """Return what is wrong with a file that was named in place of a TOML file."""
+    from holdfast.schedule.file import of_crontab
+
+    if path.endswith(".py"):
+        module = os.path.basename(path).removesuffix(".py")  # noqa: PTH119
+        return f"name the schedule in the module, as in {module}:schedule"
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (pathlib imports slowly)
+            text = file.read(LONGEST)
+    except OSError as error:
+        return str(error.strerror)
+    return f"a file of jobs is in TOML, and its name ends with .toml{of_crontab(text)}"
 
 
 def _check(schedule: BaseSchedule[Any], args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Read a schedule from a TOML file into a `Plan`. Errors name the file and the key.
+"""Read a schedule from a TOML file into a `Plan`. All mistakes in the file are reported at once, with the file and the key.
 
 The table ``[schedule]`` has options of `Schedule`. Each table ``[jobs.NAME]`` has ``cron`` or ``every`` (when the job runs),
 ``command`` or ``python`` (what it runs), and options of the job. Durations are numbers of seconds, or text such as ``"500ms"``,
@@ -7,21 +7,25 @@ The table ``[schedule]`` has options of `Schedule`. Each table ``[jobs.NAME]`` h
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
+import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast._api.foreign_words import hint_for
+from holdfast._api.functions import is_async, refuse_generator
 from holdfast._core.names import encoded
 from holdfast._durations import parsed
 from holdfast.errors import ConfigError
 from holdfast.schedule.command import Command
 from holdfast.schedule.definition import checked
-from holdfast.schedule.schedule import Options
+from holdfast.schedule.schedule import IDLE, Options
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
 _TIMES = {"ttl", "min_runtime", "grace", "max_runtime", "jitter", "kill_after", "every"}
@@ -29,6 +33,11 @@ _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 _OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
 _OF_JOBS = _OPTIONS | _OF_COMMANDS | {"cron", "every", "tz", "jitter", "command", "python"}
 _OF_SCHEDULE = {"name", "features", "concurrency", "tz", "prefix", "strict"}
+KEYS = _OF_JOBS | _OF_SCHEDULE
+"""All keys of the tables ``[schedule]`` and ``[jobs.NAME]``."""
+
+_CRONTAB = re.compile(r"^[ \t]*(@[a-z]+|[\d*][\d*/,-]*([ \t]+[\w*/,-]+){4})[ \t]+\S", re.MULTILINE)
+_SYNOPSIS = "`holdfast schedule --help` has an example"
 
 
 @dataclasses.dataclass
@@ -54,49 +63,96 @@ class Plan:
     strict: bool = False
 
 
-def read(path: str) -> Plan:
-    """Read a schedule file. Raises ConfigError, which names file and key."""
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", parameter="file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}", parameter="file") from error
-    table = _Table(path, "", document, {"schedule", "jobs"})
+def read(path: str, name: str | None = None) -> Plan:
+    """Read a schedule file.
+
+    ``name``: replaces the name of the schedule in the file. Raises one ConfigError with a line for each mistake; the line names
+    file and key. Its ``parameter`` is that of the first mistake.
+    """
+    table = _Table(path, "", _document(path), {"schedule", "jobs"}, _Mistakes())
     about = table.table("schedule", _OF_SCHEDULE)
-    concurrency, prefix = about.get("concurrency", int, None), about.get("prefix", str, None)
-    strict = about.get("strict", bool, False)
-    plan = Plan(about.get("name", str, ""), about.texts("features"), concurrency, prefix=prefix, strict=strict)
+    with table.mistakes.kept(path):
+        name = name or about.get("name", str, "")
+        if not name:
+            how = 'write name = "..." under [schedule], or pass --name; all processes that use the same name share its jobs'
+            raise about.wrong("name", f"the schedule needs a name: {how}")
+    plan = Plan(name or "", concurrency=about.setting("concurrency", int, None), prefix=about.setting("prefix", str, None))
+    plan.strict = about.setting("strict", bool, False)
+    with table.mistakes.kept(path):
+        plan.features = about.texts("features")
+    tz = about.setting("tz", str, "UTC")
     jobs = table.table("jobs", None)
-    for name in jobs.values:
-        plan.jobs.append(_job(jobs.table(name, _OF_JOBS), name, about.get("tz", str, "UTC")))
-    if not plan.jobs:
-        raise ConfigError(
-            f"{path}: there is no job in the file: add [jobs.NAME], with command= and every= or cron=", parameter="file"
-        )
+    plan.jobs = [job for key in jobs.values if (job := _job(jobs, key, tz)) is not None]
+    if not table.values.get("jobs"):
+        how = f"add [jobs.NAME], with command= and every= or cron=; {_SYNOPSIS}"
+        table.mistakes.append(ConfigError(f"{path}: there is no job in the file: {how}", parameter="file"))
+    if table.mistakes:
+        raise ConfigError("\n".join(map(str, table.mistakes)), parameter=table.mistakes[0].parameter)
     return plan
 
 
-class _Table:
-    """A table of the TOML file. Its ``name`` is for error messages. Raises ConfigError if it has an unknown key."""
+def _document(path: str) -> dict[str, Any]:
+    """Return the contents of the file. Raises ConfigError if it cannot be read, or is not in TOML."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", parameter="file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: {error}", parameter="file") from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}{of_crontab(text)}", parameter="file") from error
 
-    def __init__(self, path: str, name: str, values: dict[str, Any], known: set[str] | None) -> None:
-        self.path, self.name, self.values = path, name, values
+
+def of_crontab(text: str) -> str:
+    """Return the end of an error about a file that is not in TOML; empty unless ``text`` has a line like those of a crontab."""
+    return f"; this looks like a crontab: write each line as a table [jobs.NAME]; {_SYNOPSIS}" if _CRONTAB.search(text) else ""
+
+
+class _Mistakes(list[ConfigError]):
+    """The mistakes found in the file so far."""
+
+    @contextlib.contextmanager
+    def kept(self, where: str) -> Iterator[None]:
+        """Keep a ConfigError that the block raises. ``where`` is put before its text, unless the text names the file."""
+        try:
+            yield
+        except ConfigError as error:
+            named = str(error).startswith(where.partition(": ")[0])
+            self.append(error if named else ConfigError(f"{where}: {error}", parameter=error.parameter))
+
+
+class _Table:
+    """A table of the TOML file, with its name for error messages. Unknown keys are mistakes."""
+
+    def __init__(self, path: str, name: str, values: dict[str, Any], known: set[str] | None, mistakes: _Mistakes) -> None:
+        self.path, self.name, self.values, self.mistakes = path, name, values, mistakes
         for key in values:
             if known is not None and key not in known:
-                raise self.wrong(key, f"there is no such key; known keys: {', '.join(sorted(known))}")
+                meant = hint_for(key, "schedule file") or f"known keys: {', '.join(sorted(known))}"
+                mistakes.append(self.wrong(key, f"there is no such key; {meant}"))
 
     def wrong(self, key: str, why: str) -> ConfigError:
         """Return a ConfigError that names the file and the key; ``why`` is the reason."""
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:
-        """Return a table inside this one; empty if it is missing. ``known``: the keys that it may have; None: any."""
-        return _Table(self.path, ".".join(filter(None, (self.name, key))), self.get(key, dict, {}), known)
+        """Return a table inside this one; empty if it is missing or not a table. ``known``: the keys it may have; None: any."""
+        found = self.setting(key, dict, {})
+        return _Table(self.path, ".".join(filter(None, (self.name, key))), found, known, self.mistakes)
+
+    def setting(self, key: str, kind: type, default: Any) -> Any:
+        """Return the value of a key as `get` does. A value of another type is a mistake, and ``default`` is returned."""
+        with self.mistakes.kept(self.path):
+            return self.get(key, kind, default)
+        return default
 
     def get(self, key: str, kind: type, default: Any) -> Any:
         value = self.values.get(key, default)
         if key in self.values and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            if isinstance(value, list) and not self.name:
+                raise self.wrong(key, "write [schedule]" if key == "schedule" else "write a table [jobs.NAME] for each job")
             names = {str: "text", dict: "a table", int: "a whole number", bool: "true or false"}
             raise self.wrong(key, f"{value!r} is not {names[kind]}")
         return value
@@ -125,16 +181,27 @@ class _Table:
         return self.get(key, int if key == "history" else str, None)
 
 
-def _job(table: _Table, name: str, tz: str) -> Planned:
-    try:
-        options = {key: table.option(key) for key in table.values if key in _OPTIONS}
-        checked(name, options)
+def _job(jobs: _Table, name: str, tz: str) -> Planned | None:
+    """Return the job in the table of this name; None if it has mistakes."""
+    mistakes = jobs.mistakes
+    before = len(mistakes)
+    table = jobs.table(name, _OF_JOBS)
+    if not isinstance(jobs.values[name], dict):
+        return None
+    where = f"{table.path}: {table.name}"
+    options: dict[str, Any] = {}
+    for key in table.values:
+        if key in _OPTIONS:
+            with mistakes.kept(where):
+                options[key] = table.option(key)
+                checked(name, {key: options[key]})
+    with mistakes.kept(where):
         encoded(name, "name of a job")
-        return Planned(name, _when(table, name, tz), _what(table), options)
-    except ConfigError as error:
-        if str(error).startswith(table.path):
-            raise
-        raise ConfigError(f"{table.path}: {table.name}: {error}", parameter=error.parameter) from error
+    with mistakes.kept(where):
+        when = _when(table, name, tz)
+    with mistakes.kept(where):
+        what = _what(table)
+    return None if len(mistakes) > before else Planned(name, when, what, options)
 
 
 def _when(table: _Table, name: str, tz: str) -> Timetable:
@@ -156,10 +223,14 @@ def _what(table: _Table) -> Command | Callable[..., Any]:
             raise table.wrong(key, "is an option for commands only")
         try:
             found = imported(table.get("python", str, ""))
+            if not callable(found):
+                raise table.wrong("python", f"{table.values['python']!r} is not a function")
+            refuse_generator(found, IDLE)
         except ConfigError as error:
             raise table.wrong("python", str(error)) from error
-        if not callable(found):
-            raise table.wrong("python", f"{table.values['python']!r} is not a function")
+        if is_async(found):
+            how = "add it to a holdfast.aio.Schedule, and pass the import path of that schedule"
+            raise table.wrong("python", f"must be a plain function, not a coroutine function: {how}")
         return found  # type: ignore[no-any-return]
     shell = table.get("shell", bool, False)
     argv = table.get("command", str, "") if shell else table.values["command"]
