@@ -166,7 +166,7 @@ class _Protocol(asyncio.BufferedProtocol):
         if not self.in_flight:
             return
         first, now = min(deadline for _, deadline in self.in_flight), self._monotonic()
-        if now - first > LATE_S and self.quiet_since >= self._extended:  # the loop was busy: the reply may wait to be read
+        if now - first > LATE_S and self.quiet_since >= self._extended:  # the loop was busy, and the reply may wait to be read
             self._extended, until = now, now + min(now - first, MOST_EXTENDED_S)
             self.in_flight = deque((future, max(deadline, until)) for future, deadline in self.in_flight)
             self._set_timer(until)
@@ -178,13 +178,13 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def abort(self, why: str) -> None:
         if self.loop.is_closed():
-            return  # an unfinished `_connect` is being garbage-collected: nobody waits, and a closed loop refuses each call
+            return  # an unfinished `_connect` is being garbage-collected, and nobody waits for a request
         if self.transport is not None:
             self.transport.abort()
         self._fail(why)
 
     def eof_received(self) -> None:
-        # Fail now: until `connection_lost` is called, a transport over TLS accepts writes and drops them.
+        # Fail now, because a transport over TLS accepts writes and drops them until `connection_lost` is called.
         self._fail(self.why(ConnectionResetError("the connection was closed")))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -386,7 +386,7 @@ class AioConnection:
                 for reply in await asyncio.gather(*protocol.greet(commands, timeout)):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
-                protocol.why = str  # logged in: later failures have nothing to do with certificates
+                protocol.why = str  # after the login, failures have nothing to do with certificates
         except BaseException as error:
             protocol.abort("closed")
             if isinstance(error, HoldfastError):  # a ``local://`` server did not start, or there is no program for it

@@ -85,8 +85,8 @@ _silent_kinds: dict[str, type[socket.socket]] = {}
 def _silent(kind: type[socket.socket]) -> type[socket.socket]:
     """Return a subclass of a socket class whose objects can be garbage-collected without a ResourceWarning.
 
-    Open sockets are left to the garbage collector after an interrupt, or after `ConnectionPool.clear`. The ``__del__`` is a
-    function written in C. In one written in Python, CPython ignores exceptions, so a Ctrl-C could be lost.
+    Open sockets are left to the garbage collector after an interrupt, or when `ConnectionPool.clear` comes at a bad moment. The
+    ``__del__`` is a function written in C. In one written in Python, CPython ignores exceptions, so a Ctrl-C could be lost.
     """
     found = _silent_kinds.get(kind.__name__)
     if found is None:
@@ -265,7 +265,7 @@ class ConnectionPool:
                 idle.append(None)
             raise
         if idle is self._idle:
-            idle.append(connection)  # if `clear` replaces the list just now, it also closes this connection
+            idle.append(connection)  # closed by `clear`, or garbage-collected, if `clear` replaces the list just now
         else:
             connection.close()
         return reply

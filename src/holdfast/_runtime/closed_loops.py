@@ -48,7 +48,7 @@ class Loops:
             if not self._looks:
                 self._keeper.later(EVERY, self._look)
                 self._looks = True
-            driver.unwatched = False  # set last: if an interrupt came before, the next operation calls this again
+            driver.unwatched = False  # set last, so that after an interrupt the next operation calls this again
 
     def __bool__(self) -> bool:
         """Return True if operations are running in any event loop, or were running at the last check."""

@@ -60,7 +60,7 @@ class Process:
         self.label: str | None = None
         self.started = time.time()
         self.here = True
-        """False in a forked child, where the parent's registry is invalid."""
+        """False in a forked child, for the registry of its parent, which is invalid there."""
         self.tokens: list[str] = []
         """Tokens that were created in advance, and not used yet."""
         # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.

@@ -176,7 +176,7 @@ def _due(when: Timetable, t: float, count: int = 3) -> list[float]:
 
 
 def _echo(name: str, line: str) -> None:
-    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # one write: each job prints from its own thread
+    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # one write, because each job prints from its own thread
 
 
 def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> Callable[..., Any]:
