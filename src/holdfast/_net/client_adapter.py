@@ -1,10 +1,10 @@
 """Send requests by calling `execute_command` of the user's client, if holdfast cannot open that client's connections itself.
 
-Each request uses the client's connection pool, its retries and its time limits. A retry does no harm, because every script may
-safely run twice. The outcome of a failed request is unknown, because one of the tries may have reached the server.
+Each request uses the client's connection pool, retries and time limits. A retry does no harm, because every script may safely
+run twice. The outcome of a failed request is unknown, because one of the tries may have reached the server.
 
-A sync client blocks its caller, so the keeper uses it from two helper threads. An asyncio client can be used only in its event
-loop, so the keeper's renewals run in that loop, and stop if the loop is blocked.
+A sync client blocks its caller, so the keeper uses it in helper threads. An asyncio client can be used only in its event loop,
+so the keeper's renewals run in that loop, and stop if the loop is blocked.
 """
 
 from __future__ import annotations

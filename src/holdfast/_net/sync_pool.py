@@ -40,9 +40,8 @@ READ_WITHIN_S = 0.1
 OWN = 16
 """Maximum number of threads that each use a connection of their own at the same time.
 
-If more threads send requests, all of them share one connection until no request is waiting. In measurements, threads that
-shared a connection acquired 1.5 times as many locks per second with 64 threads, 1.4 times as many with 32, about as many with
-16, and fewer with two to four.
+If more threads send requests, all of them share one connection until no request is waiting. In measurements, sharing made 32 or
+more threads 1.4 to 1.5 times as fast, made little difference for 16, and slowed down two to four.
 """
 
 

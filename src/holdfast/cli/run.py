@@ -453,8 +453,8 @@ def _die() -> None:
     """End this process by SIGINT if Ctrl-C has ended the command or the wait for the lock.
 
     This is called at the very end of the process. A shell ends the loop or script around ``holdfast run`` only if the process
-    died of SIGINT, so exit code 130 is not enough. If the command's group was in the foreground, only that group got the
-    signal. In that case, send SIGINT to this process's whole group.
+    died of SIGINT, so exit code 130 is not enough. If only the command's group got the signal, because it was in the
+    foreground, send SIGINT to this process's whole group.
     """
     if _last_signal:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,9 +1,9 @@
 """Supervise the command of ``holdfast run`` between acquire and release: its signals, its terminal and its lease.
 
-The command is started by the guardian (`holdfast._local.guardian.parent`), a process of its own. After each renewal, this
-process sends the guardian the new end of the lease, and the guardian kills the command before that time. If the lease is lost,
-this process has the guardian end the command at once. With ``--on-lost warn``, neither of these happens, and the command goes
-on. If the guardian itself is killed or does not answer, this process kills the command and all its descendants.
+The guardian (`holdfast._local.guardian.parent`), a process of its own, starts the command. After each renewal, this process
+sends the guardian the new end of the lease, and the guardian kills the command before that time. If the lease is lost, this
+process has the guardian end the command at once. With ``--on-lost warn``, neither of these happens. If the guardian itself is
+killed or does not answer, this process kills the command and all its descendants.
 """
 
 from __future__ import annotations

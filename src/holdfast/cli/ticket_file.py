@@ -2,7 +2,7 @@
 
 Before the lock is requested, the ticket is written to a new file in the same directory, and synced to disk. So the ticket of a
 held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the path that the user
-has passed, and replaces an earlier ticket there. If the lock is not acquired, the new file is removed.
+has passed. If the lock is not acquired, the new file is removed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Find, signal and reap the descendants of a process, whatever group, session or parent they have now.
 
 On Linux, the process makes itself a child subreaper (prctl(2)). When the parent of a descendant ends, the subreaper becomes the
-descendant's parent. So all descendants have ended when wait(2) reports ECHILD. This is safer than a listing of processes, which
-may miss a process that is just being forked. Listings are used only to find the processes to signal. There is one exception: a
-descendant that joins another PID namespace (nsenter) may leave orphans there, and they become children of that namespace's
-first process.
+descendant's parent. So all descendants have ended when wait(2) reports ECHILD. A listing of processes may miss a process that
+is just being forked, so listings are used only to find the processes to signal. There is one exception: a descendant that joins
+another PID namespace (nsenter) may leave orphans there, and they become children of that namespace's first process.
 
 macOS has no subreaper. On macOS, only a command's process group can be watched.
 """
@@ -183,9 +182,9 @@ def children() -> list[Process] | None:
 def descendants() -> list[Process] | None:
     """Return all descendants of this process, parents before their children; None if they cannot be determined.
 
-    A process that is being forked, or that changes its parent, during the call may be missing. If /proc does not show this PID
-    namespace, or no file descriptor is free to read /proc, the result has only the direct children. When these are killed,
-    their own children become children of this process.
+    A process that is being forked, or that changes its parent, during the call may be missing. If /proc cannot be read, or does
+    not show this PID namespace, the result has only the direct children. When these are killed, their own children become
+    children of this process.
     """
     found = children()
     if not found or not own_proc():
@@ -308,8 +307,8 @@ def _newest_number() -> int:
     """Return a pid near the newest one that the kernel has assigned; 0 if it cannot be determined.
 
     A kernel with CONFIG_CHECKPOINT_RESTORE reports the newest pid of the caller's PID namespace, even if /proc shows another
-    namespace. On other kernels, the function starts a thread and returns its id, because threads and processes share one
-    sequence of ids. That is slower on a busy machine.
+    one. On other kernels, the function starts a thread and returns its id, because threads and processes share one sequence of
+    ids. That is slower on a busy machine.
     """
     try:
         with open("/proc/sys/kernel/ns_last_pid", "rb") as file:  # noqa: PTH123
@@ -372,9 +371,8 @@ class Orphans:
     """A watch over the descendants of a guardian, so that they can be ended if the guardian itself is killed.
 
     The descendants then become children of this process, and `end` kills them. Create this object before the fork of the
-    guardian. Children of this process that do not descend from the guardian are left alone. These are children that this
-    process had before, such as jobs of a shell that executed ``exec holdfast run``, and orphans that become its children
-    because this process is process 1.
+    guardian. Other children of this process are left alone. These are children from before, such as jobs of a shell that
+    executed ``exec holdfast run``, and orphans of other programs, if this process is process 1.
     """
 
     subreaper: bool

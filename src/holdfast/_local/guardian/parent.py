@@ -265,7 +265,7 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     """Fork the guardian of a command. Call this while the process has only one thread and holds no lock.
 
     The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill it. It stays in the
-    session of this process, so that the command can use the terminal. It ignores every signal that can be ignored.
+    session of this process, so that the command can use the terminal.
     """
     ignored = _ignored()
     orphans = descendants.Orphans()
@@ -584,9 +584,9 @@ class _Guardian:
     def _term_outsiders(self, now: float) -> None:
         """Send TERM, once, to the descendants outside the command's process group.
 
-        A descendant whose parent is alive is skipped at first, because programs such as timeout(1) and su(1) pass TERM on to
-        their children. After half of the grace time, such descendants get TERM, too. Another guardian and its descendants get
-        no TERM from here, because the ``holdfast run`` that started that guardian sends TERM to them.
+        A descendant whose parent is alive gets TERM only after half of the grace time, because programs such as timeout(1) and
+        su(1) pass TERM on to their children. Another guardian and its descendants get no TERM from here, because the ``holdfast
+        run`` that started that guardian sends TERM to them.
         """
         guarded: set[int] = set()
         for process in self._others():  # parents come before their children

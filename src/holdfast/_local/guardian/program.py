@@ -1,17 +1,16 @@
 """The guardian: a small process between an owner and a command, so that no process of the command outlives the owner.
 
-The process that wants to run a command (the owner) forks the guardian, and the guardian starts the command. If a process of the
-command ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds the
-other end of the guardian's channel open. When the owner ends, even by SIGKILL, the kernel closes that end. The guardian then
-reads the end of file, and kills the command with all its descendants.
+The owner, which wants to run a command, starts the guardian, and the guardian starts the command. If a process of the command
+ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds the other end
+of the guardian's channel open. When the owner ends, even by SIGKILL, the guardian reads the end of file, and kills the command
+with all its descendants.
 
 This module is also a program, which runs a private server: ``python *PROGRAM [--remove DIR] -- CMD...``. Its channel is stdin.
-On the end of file, or on SIGTERM, the program kills CMD and its descendants, and removes DIR. If CMD ends by itself, the
-program exits at once with CMD's exit code, or with 128 + the signal that ended CMD. It leaves a forked copy of itself, which
-removes DIR when the owner closes the channel. Until then, the owner can read the logs in DIR.
+On the end of file, or on SIGTERM, it kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program exits
+at once with CMD's exit code. Until the owner closes the channel, it can read the logs in DIR. Then a forked copy of the program
+removes DIR.
 
-`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. This module imports only a small
-part of the standard library.
+`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts.
 """
 
 from __future__ import annotations
@@ -74,9 +73,9 @@ def send(group: int, signum: int) -> None:
 def alive(group: int) -> bool:
     """Return True if a process group has a member that is not a zombie; used on systems without a subreaper, such as macOS.
 
-    Zombies are ignored, because they stay forever in a container whose process 1 does not reap them. One listing of the
-    processes may miss a member that is being forked, or may come from a /proc of another PID namespace. So the result is False
-    only if two successive listings show the same zombies of the group, and no other member.
+    In a container whose process 1 does not reap them, zombies stay forever. One listing of the processes may miss a member that
+    is being forked, or may come from a /proc of another PID namespace. So the result is False only if two successive listings
+    show the same zombies of the group, and no other member.
     """
     try:
         os.killpg(group, 0)

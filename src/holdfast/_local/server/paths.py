@@ -1,8 +1,8 @@
 """The socket path of this user's server on this machine, and the check whether the server listens.
 
 ``local://`` is the server in ``/tmp/holdfast-<uid>``, and ``local:///path`` is the server in the directory ``/path``. The
-default directory does not depend on environment variables, so that a user's cron jobs and terminals use the same server. The
-server's data is in the directory, too. It need not survive a reboot, because no holder of a lock survives a reboot.
+default does not depend on environment variables, so that a user's cron jobs and terminals use the same server. The server's
+data is in the same directory. It need not survive a reboot, because no holder of a lock survives a reboot.
 
 Every command that uses ``local://`` imports this module, so the module does not import pathlib, which is slow.
 """

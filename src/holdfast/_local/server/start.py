@@ -65,12 +65,11 @@ def _idle() -> float:
 
 
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
-    """Wait until this process has locked the file ``turn``, the server listens on the socket ``path``, or ``deadline`` has
-    passed.
+    """Wait until this process has locked the file ``turn``, which a process locks while it starts the server.
 
-    A process locks the file while it starts the server. Without the lock, ten processes would start ten supervisors, and nine
-    of these would end because the directory is in use. At the deadline, the process goes on without the lock. There is still
-    only one server, because the supervisor also locks the directory.
+    Return earlier if the server listens on the socket ``path``, or at monotonic time ``deadline``. Without the lock, ten
+    processes would start ten supervisors, and nine of these would end because the directory is in use. There is only one server
+    even after the deadline, because the supervisor also locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:

@@ -1,15 +1,15 @@
 """The program that starts the local server, watches its log, and ends it when nobody has used it for a while.
 
 It runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``, and imports nothing of holdfast, so that it starts
-quickly and stays small. The module `start` runs it. Other modules of this package also use `Connection`.
+quickly and stays small.
 
-The supervisor locks the directory (flock), and the server inherits that lock. While the supervisor or its server is running, no
-other supervisor can start a server in the directory. So two servers never write to the same append-only file.
+The supervisor locks the directory (flock), and the server inherits that lock. So two servers never write to the same
+append-only file.
 
 The server binds the socket ``boot.sock``. Once the server answers, the supervisor renames the socket to ``server.sock``, the
-path that clients use. Before the supervisor stops an unused server, it renames the socket back to ``boot.sock``, and then
-counts the clients. A client that connected before the renaming keeps the server running. A client that comes after the renaming
-finds no socket, and starts the next server. So no client is disconnected by the stop of an unused server.
+path that clients use. Before the supervisor stops an unused server, it renames the socket back, and then counts the clients. A
+client that connected before the renaming keeps the server running. A later client finds no socket, and starts the next server.
+So the stop of an unused server disconnects no client.
 """
 
 # Importing pathlib would double the start time of this program:
@@ -177,8 +177,7 @@ class Supervisor:
         """Return the server's options: no TCP, no eviction of leases, and leases that survive a crash of the server.
 
         With ``appendfsync no``, the server passes every change to the kernel before it answers, so a crash of the server loses
-        nothing. A power failure may lose recent changes, but it also ends all holders of locks, because they run on this
-        machine.
+        nothing. A power failure may lose changes, but it also ends all holders of locks, because they run on this machine.
         """
         return [
             *("--port", "0", "--unixsocket", self.path(BOOT), "--unixsocketperm", "700"),

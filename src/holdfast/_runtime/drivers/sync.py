@@ -127,8 +127,8 @@ class Runner:
         """Raise RuntimeError if the calling code must not wait until monotonic time ``until`` (None: without limit).
 
         A signal handler that has interrupted holdfast's own code must not wait, because the wait could last forever. Code in an
-        event loop must wait only briefly, because it blocks all tasks, and one of these may hold the lock. Jupyter is excepted:
-        it runs all code in an event loop, whose tasks hold no locks.
+        event loop must wait only briefly, because it blocks all tasks, and one of these may hold the lock. Jupyter is excepted,
+        because the tasks of its event loop hold no locks.
         """
         if self.process.keeper.in_change():
             raise RuntimeError(

@@ -1,9 +1,13 @@
 """``holdfast demo``: demonstrations of locks with real processes and servers. Each takes less than twenty seconds.
 
 Each demonstration has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit code``. The
-tour is here, and the others are in `holdfast_lab.demo`. A demonstration measures what its processes do, prints the measured
-facts, and checks them. If a check fails, the exit code is not 0. `show` has the code that all of them share. `stage` starts the
-processes and sends them orders, and `actors` has the code that the processes run. `scenes` has the scenes of the tour.
+tour is here, and the others are in `holdfast_lab.demo`. A demonstration measures what its processes do, prints the facts, and
+checks them. If a check fails, the exit code is not 0.
+
+show    the code that all demonstrations share
+stage   start the processes, and send them orders
+actors  the code that the processes run
+scenes  the scenes of the tour
 """
 
 from __future__ import annotations
