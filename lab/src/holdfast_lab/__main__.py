@@ -13,8 +13,7 @@ import sys
 import time
 
 OK, VIOLATED, INVALID = 0, 1, 2
-"""Exit codes. `OK`: no violation was found. `VIOLATED`: a rule was violated. `INVALID`: too little happened for a verdict, or
-the command line was wrong."""
+"""Exit codes: no violation; a violation; too little happened for a verdict, or the command line was wrong."""
 
 KINDS = {
     "quorum": "simulate a lock on several servers",
@@ -28,8 +27,7 @@ KINDS = {
     "schedule": "simulate jobs that run once per tick",
     "wired": "run the real drivers over scripted sockets",
 }
-"""Options of ``swarm`` that choose the kind of histories, each with its help text. Without one of them, the histories are about
-plain locks on one server."""
+"""Options of ``swarm``, each with its help text. Without one of them, the histories are about a plain lock on one server."""
 
 
 def main() -> int:
@@ -164,11 +162,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_seed(which: str) -> bool:
-    """Return True if ``which`` names the seed of a random history, such as ``quorum:17``; False if it names a schedule.
-
-    A scenario may have the same name as a kind of random histories. Its schedules consist of several numbers, as in
-    ``quorum:0.3``.
-    """
+    """Return False for a schedule, such as ``quorum:0.3``. A swarm and a scenario may have the same name, ``quorum``."""
     from holdfast_lab.runner import swarm_of
 
     name, _, seed = which.partition(":")
@@ -182,7 +176,7 @@ def _is_seed(which: str) -> bool:
 
 
 def _show(which: str, *, requests: bool) -> bool:
-    """Print the timeline of a seed or a schedule. Return True if the history violates a rule."""
+    """Print the timeline of a seed or a schedule. Return True if a rule is violated."""
     from holdfast_lab import timeline
     from holdfast_lab.runner import swarm_of
     from holdfast_lab.scenarios.quorum import ALL

@@ -1,7 +1,7 @@
-"""Check the history of a lock, from the simulator or recorded by live processes, against the rules of correct locks.
+"""Check the history of a lock, simulated or recorded by live processes, against the rules of correct locks.
 
-`check` applies all rules. They are in `judge.safety_rules`, `judge.liveness_rules` and `judge.permit_rules`. The rules see
-only the history, arranged by `judge.evidence`. They do not see the code of the locks.
+The rules are in `judge.safety_rules`, `judge.liveness_rules` and `judge.permit_rules`. They see only the history, arranged by
+`judge.evidence`, and not the code of the locks.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def check(
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
-    """Check a history, and return the violations of the rules in ``only``.
+    """Return the violations of the rules in ``only``.
 
-    If ``only`` is None, the rules are chosen that apply to a lock with these ``limits``. If ``coverage`` is given, the
-    numbers of events and verdicts are added to it.
+    If ``only`` is None, the rules apply that fit a lock with these ``limits``. The numbers of events and verdicts are added to
+    ``coverage``.
     """
     if only is None:
         only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
@@ -68,20 +68,19 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
 }
 """Rules by number, each with a title and the function that yields its violations.
 
-The numbers R10 and R11 are missing: R17 replaced R10, and R11 ("enough has happened") is `Coverage.missing`.
+R10 and R11 are missing: R17 replaced R10, and R11 ("enough has happened") is `Coverage.missing`.
 """
 
 OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
-"""Numbers of the rules that apply to locks with several holders at the same time: semaphores and read-write locks."""
+"""Rules of locks with several holders at the same time."""
 
 OF_LOCKS: Final = RULES.keys() - {"R17", "R18"}
 
 OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R19"))
-"""Numbers of the rules that apply to a lock on a majority of servers, where no single server knows the holder."""
+"""Rules of a lock on a majority of servers, where no single server knows the holder."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
-"""Minimum number of acquisitions, and of contended acquisitions, in recorded histories. With fewer, the check proves
-nothing."""
+"""Minimum counts in recorded histories. With fewer acquisitions, the check proves nothing."""
 
 
 def main(paths: Iterable[str]) -> int:

@@ -1,9 +1,9 @@
-"""Exhaustive search: run every schedule (order of events and faults) of a small scenario. Continue only once from each state.
+"""Exhaustive search: run every schedule of a small scenario.
 
-A schedule is a list of choices, one for each step. The search runs the scenario anew for each schedule. First it makes the
-given choices. From then on it always takes the first option, and stores the other options of each new state for later
-runs. A run ends when it reaches a state that an earlier run has reached, because the search covers everything after that
-state already. The scenario is covered when no stored options are left.
+A schedule is a list of choices, one for each step. The search runs the scenario anew for each schedule. It first makes the
+choices of the schedule. Then it always takes the first option, and stores the other options of each new state as schedules for
+later runs. A run ends when it reaches a known state, because an earlier run has stored everything that can follow. The scenario
+is covered when no stored schedule is left.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.virtual_time import Stuck
 
 LIMITS = Limits(handover=0.1)
-"""Time limits of the rules during a search. A free lock must be handed over at once, because messages take no time."""
+"""Time limits of the rules during a search. They are short, because messages take no time."""
 
 DEPTH = 3000
-"""Number of steps after which a schedule (sequence of choices) is given up as endless."""
+"""Number of steps after which a schedule is given up as endless."""
 
 STUCK = Violation("R7", "no worker can make a step, and some still wait")
 
 Build = Callable[[], Stepwise]
-"""Function that builds the world (simulated processes and servers) of a scenario, before its first step."""
+"""Function that builds the world of a scenario, before its first step."""
 
 Settle = Callable[[Stepwise], None]
-"""Function that ends a history whose workers have all finished: it lets the leases expire, and records leftover data."""
+"""Function that ends a history whose workers have all finished. It lets the leases expire, and records leftovers."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Function that returns the violations in a history. It takes the place of the rules of locks in scenarios without locks."""
+"""Function that returns the violations in a history. It replaces the rules of locks in scenarios without locks."""
 
 
 @dataclass(slots=True)
 class Found:
-    """A schedule (sequence of choices) whose history violates a rule."""
+    """A schedule whose history violates a rule."""
 
     choices: list[int]
     violations: list[Violation]
@@ -53,13 +53,13 @@ class Report:
     states: int = 0
     """Number of different states that were stored (see `Stepwise.sparse`)."""
     schedules: int = 0
-    """Number of schedules that were run, each to the end of the scenario or to a state that an earlier run had reached."""
+    """Number of schedules that were run, each to the end of the scenario or to a known state."""
     ended: int = 0
     """Number of runs that reached the end of the scenario."""
     steps: int = 0
     deepest: int = 0
     covered: bool = False
-    """True if every schedule of the scenario was searched."""
+    """True if no schedule of the scenario is left."""
     found: list[Found] = field(default_factory=list)
 
 
@@ -74,11 +74,10 @@ def explore(
     progress: Callable[[Report], None] | None = None,
     judge: Judge | None = None,
 ) -> Report:
-    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` of them violated a rule.
+    """Run schedules until all are covered, ``most`` were run, or ``stop_at`` of them violated a rule.
 
-    If ``broad`` is True, the search is breadth first: schedules that differ early are tried first. ``judge`` returns the
-    violations in a history; None: the rules of locks apply, with these ``limits``. After every 200 schedules, ``progress`` is
-    called with the report so far.
+    If ``broad`` is True, the search is breadth first. If ``judge`` is None, the rules of locks apply, with these ``limits``.
+    ``progress`` is called with the report after every 200 schedules.
     """
     report = Report()
     seen: set[int] = set()
@@ -153,9 +152,9 @@ def _schedule(
 def replay(
     build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS, *, judge: Judge | None = None
 ) -> tuple[list[Event], list[Violation]]:
-    """Run one schedule, and return its history with the violations in it.
+    """Run one schedule, and return its history and violations.
 
-    The history may end early, because a schedule found by a search ends at the first state that the search already knew.
+    The schedule may stop at the first known state of its search. Then its history ends early.
     """
     world = build()
     found: list[Violation] = []

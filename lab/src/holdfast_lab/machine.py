@@ -21,7 +21,7 @@ HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 
 
 class LockMachine(RuleBasedStateMachine):
-    """A state machine of one lock with two to four clients, one or two in each process. Up to three faults happen."""
+    """One lock with two to four clients, one or two in each process. Up to three faults happen."""
 
     world: Stepwise
     scenario: Scenario
@@ -33,12 +33,7 @@ class LockMachine(RuleBasedStateMachine):
         linger=st.sampled_from((0.0, 0.3)),
     )
     def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
-        """Build the world from parameters that Hypothesis chose. ``rounds`` has a wait and a hold time, in seconds, for each
-        client.
-
-        The clients use the API ``face``, and ``together`` of them run in each process. ``linger`` is the time, in seconds, for
-        which a process keeps the lease after a release.
-        """
+        """Build the world. ``rounds`` has, for each client, how long it waits and how long it holds the lock, in seconds."""
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = Scenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
@@ -48,14 +43,14 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.world.working))
     @rule(choice=st.integers(0, 30))
     def happens(self, choice: int) -> None:
-        """Run one of the steps that are possible now, except faults; ``choice`` selects the step."""
+        """Run a step that is no fault; ``choice`` selects it."""
         options = [step for step in self.world.options() if not step.fault]
         options[choice % len(options)].do()
 
     @precondition(lambda self: bool(self.world.working) and self.world.budget > 0)
     @rule(choice=st.integers(0, 200))
     def goes_wrong(self, choice: int) -> None:
-        """Inject one of the faults that are possible now; ``choice`` selects the fault."""
+        """Inject a fault; ``choice`` selects it."""
         options = [step for step in self.world.options() if step.fault]
         if options:
             options[choice % len(options)].do()
@@ -63,25 +58,22 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.working)
     @rule()
     def is_over(self) -> None:
-        """Do nothing. Hypothesis needs a step that is possible after all clients have ended."""
+        """Do nothing. Hypothesis needs a possible step after all clients have ended."""
 
     @invariant()
     def obeys_the_rules(self) -> None:
-        """Assert that the history so far violates no rule."""
         if hasattr(self, "world"):
             self.check()
 
     def check(self) -> None:
-        """Raise AssertionError with the violations in the history so far, if there are any."""
         found = self.found()
         assert not found, "; ".join(found)
 
     def found(self) -> list[str]:
-        """Return the violations of rules in the history so far, as strings."""
         return [str(v) for v in checkers.check(self.world.history, limits=Limits(linger=self.scenario.linger))]
 
     def teardown(self) -> None:
-        """Run the rest of the history without faults, and assert that all clients end and no rule is violated."""
+        """Run the rest of the history without faults. All clients must end, and no rule may be violated."""
         if not hasattr(self, "world"):
             return
         world = self.world

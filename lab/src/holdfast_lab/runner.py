@@ -1,4 +1,4 @@
-"""Simulate many seeds on all cores: count the histories and their events, and list the seeds that violate a rule."""
+"""Simulate many seeds on all cores. Count the histories and their events, and list the seeds that violate a rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast_lab.wired import seeds as wired
 from holdfast_lab.wired.histories import FAULTS as FAULTS_OF_DRIVERS
 
 BATCH = 100
-"""Number of seeds (histories) that a process simulates before it reports its results."""
+"""Number of seeds that a process simulates before it reports its results."""
 
 ENOUGH = {
     "contended": 100,
@@ -44,7 +44,7 @@ ENOUGH = {
     "died_holding": 10,
     **{f"fault {kind} while held": 5 for kind in sorted(FAULTS)},
 }
-"""Minimum counts of events in 1,000 histories of the lock swarm (rule R11). With lower counts, the histories prove nothing."""
+"""Minimum counts of events in 1,000 histories of the lock swarm. With lower counts, the histories prove nothing."""
 
 ENOUGH_OF_SCHEDULES = {
     "script schedule/serve": 10_000,
@@ -57,8 +57,7 @@ ENOUGH_OF_SCHEDULES = {
     "tick timed-out": 100,
     "tick attempts": 50,
 }
-"""Minimum counts of events in 1,000 histories of schedules: runs of scripts, and ticks (times at which a job is due) by
-outcome."""
+"""Minimum counts in 1,000 histories of schedules. They count runs of scripts, and ticks by their outcome."""
 
 ENOUGH_OF_QUORUM = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
@@ -153,7 +152,7 @@ ENOUGH_OF_SEVERAL_LOCKS = {
     "script lock/multi_acquire": 2000,
     "script lock/multi_release": 500,
 }
-"""Minimum counts of events in 1,000 histories of MultiLocks (several locks acquired at once)."""
+"""Minimum counts of events in 1,000 histories of MultiLocks."""
 
 
 ENOUGH_OF_DRIVERS = {
@@ -169,28 +168,25 @@ ENOUGH_OF_DRIVERS = {
     "script EVALSHA": 5000,
     "script SUBSCRIBE": 500,
 }
-"""Minimum counts of events, including commands, in 1,000 histories of the real drivers over scripted sockets."""
+"""Minimum counts of events and of commands in 1,000 histories of the real drivers over scripted sockets."""
 
 
 OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
-"""Rules that apply to every lock, whether it has one or several holders and servers. "R6 end" names a part of rule R6."""
+"""Rules of every lock, with one or several holders, on one or several servers. "R6 end" names a part of rule R6."""
 
 OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
-"""Rules that apply to a lock that one server grants in the order of its queue."""
+"""Rules of a lock that one server grants in the order of its queue."""
 
 OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
-"""Rules that apply to a lock on one server, if each process may hand the lock on among its workers."""
+"""Rules of a lock on one server that a process may hand on among its workers."""
 
 
 class Swarm(NamedTuple):
-    """A kind of random histories, all about one capability, such as elections."""
-
     simulate: Callable[..., Run[Any]]
-    """Function that simulates one history from a seed."""
     enough: Mapping[str, int]
-    """Minimum counts of events in 1,000 histories (rule R11)."""
+    """Minimum counts of events in 1,000 histories."""
     rules: tuple[str, ...]
-    """Names of the rules that apply. Each must judge some cases, because a rule that excuses every case proves nothing."""
+    """Rules that must judge some cases. A rule that excuses every case proves nothing."""
 
 
 SWARMS = {
@@ -216,23 +212,21 @@ SWARMS = {
     "break_lock": Swarm(break_lock_swarm.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
     "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3", "T4")),
 }
-"""The swarms (kinds of random histories), by name."""
 
 JUDGED_IN = 2000
 """Number of histories of a swarm after which every rule must have judged at least one case."""
 
 
 def enough(of: str) -> Mapping[str, int]:
-    """Return the minimum counts of events in 1,000 histories of a swarm. ``of`` is its name, with or without "+" and a
-    theme."""
+    """Return the minimum counts of a swarm. ``of`` is its name, such as ``election`` or, with a theme,
+    ``election+forgetful``."""
     return swarm_of(of).enough
 
 
 def swarm_of(name: str) -> Swarm:
-    """Return a swarm (kind of random histories) by its name.
+    """Return a swarm by its name, such as ``election`` or, with a theme, ``election+forgetful``.
 
-    The name is that of a swarm, such as ``election``, or of a swarm and a theme (rare fault), such as
-    ``election+forgetful``. Raises KeyError if there is no such swarm or theme.
+    Raises KeyError if there is no such swarm or theme.
     """
     of, _, theme = name.partition("+")
     return _themed(SWARMS[of], THEMES[theme], of) if theme else SWARMS[of]
@@ -250,17 +244,16 @@ def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
 
 @dataclass(slots=True)
 class RunnerTotals:
-    """The added-up results of many simulated seeds (histories)."""
+    """The results of many simulated seeds, added up."""
 
     histories: int = 0
     calls: int = 0
     steps: int = 0
     seconds: float = 0.0
-    """Processor time of all processes together, in seconds. The time of other programs is not included."""
+    """Processor time of all processes of the run, in seconds."""
     coverage: Coverage = field(default_factory=Coverage)
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events by name: "script single_flight/get_or_lease" counts runs of a script, and "tick ok" counts successful
-    runs of jobs."""
+    """Counts by name. "script lock/renew" counts calls of a script, and "tick ok" counts runs of jobs that succeeded."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds that violate a rule, each with its first violation."""
 
@@ -274,10 +267,9 @@ class RunnerTotals:
         self.failed += other.failed
 
     def missing(self, of: str = "lock") -> list[str]:
-        """Return a text for each event that was too rare for these histories of the swarm ``of`` to prove anything (rule R11).
+        """Describe each event that was too rare for the histories to prove anything.
 
-        The counts of these events are below their minimum. If at least `JUDGED_IN` histories were simulated, the list also has
-        a text for each rule that judged no case.
+        If at least `JUDGED_IN` histories were simulated, also describe each rule that judged no case.
         """
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
@@ -287,16 +279,13 @@ class RunnerTotals:
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
     def unjudged(self, of: str) -> list[str]:
-        """Return the rules of a swarm that judged no case, because no case occurred or all cases were excused.
-
-        Return an empty list if fewer than `JUDGED_IN` histories were simulated.
-        """
+        """Return the rules that judged no case. After fewer than `JUDGED_IN` histories, the list is empty."""
         judged = self.coverage.docket.judged
         return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 
 
 def batch(first: int, count: int, of: str = "lock") -> RunnerTotals:
-    """Simulate ``count`` seeds of the swarm ``of`` (kind of random histories), from ``first`` on, and return their results."""
+    """Simulate ``count`` seeds of the swarm ``of``, from ``first`` on."""
     tally = RunnerTotals()
     simulate = swarm_of(of).simulate
     gc.freeze()  # after this, garbage collections skip the imported modules
@@ -324,11 +313,11 @@ def run_seeds(
     progress: Callable[[RunnerTotals], None] | None = None,
     of: str = "lock",
 ) -> RunnerTotals:
-    """Simulate the seeds of a swarm from ``first`` on, and return their results.
+    """Simulate the seeds of the swarm ``of``, from ``first`` on.
 
-    The seeds are simulated in ``jobs`` processes (None: one per core). If one process is enough, the calling process simulates
-    all seeds itself. The run ends after ``histories`` histories or ``seconds`` seconds, whichever comes first (None: no such
-    limit). After each batch of seeds, ``progress`` is called with the results so far. ``of`` is the name of the swarm.
+    ``jobs`` is the number of processes (None: one per core). If ``histories`` fit into one batch, no process is started. The
+    run ends after ``histories`` histories or ``seconds`` seconds, whichever comes first (None: no such limit). ``progress`` is
+    called after each batch, with the results so far.
     """
     jobs = jobs or os.cpu_count() or 1
     total = RunnerTotals()

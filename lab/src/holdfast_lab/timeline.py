@@ -1,8 +1,7 @@
-"""Draw a history as text: time runs down, and each worker and each server has a column, called its lane.
+"""Draw a history as text. Time runs down, and each worker and each server has a column, called its lane.
 
-In the lane of a worker, the bar ┃ means that the worker believes that it holds the lock. ┊ means that its process is
-stopped, and ╏ means both. Times are milliseconds since the history began. A row begins with a ! if a violation names its
-event.
+The bar ┃ means that the worker believes that it holds the lock. ┊ means that its process is stopped, and ╏ means both. Times
+are milliseconds since the history began. An ! marks the events of a violation.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 class Lane:
     """A column of the drawing, for a worker or server.
 
-    ``until`` is the time until which the worker believes that it holds the lock (None: it does not). ``stopped``: its
-    process is stopped.
+    ``until`` is the end of the worker's lease, as the worker believes. It is None if the worker does not believe that it holds
+    the lock.
     """
 
     def __init__(self, who: str, title: str) -> None:
@@ -69,7 +68,7 @@ class Lane:
 
 
 def draw(events: Iterable[Event], violations: Iterable[Violation] = (), *, names: Mapping[str, str] = NOBODY) -> str:
-    """Return the drawing of a history, without a final newline. ``names`` are the titles of lanes, by worker or server."""
+    """Return the drawing of a history. ``names`` has the titles of the lanes, by worker or server."""
     events = list(events)
     return _Drawing(events, list(violations), names).draw()
 
@@ -83,7 +82,7 @@ class _Drawing:
         self.accused = {event for violation in violations for event in violation.events}
         self.fences = sorted({event.fence for event in events if event.fence})
         self.numbered = bool(self.fences) and self.fences[-1] >= 10**6
-        """True if fences are such large numbers that the drawing shows them as 1, 2, 3 …, and explains these numbers below."""
+        """True if the fences are large. The drawing then shows them as 1, 2, 3, and explains these numbers below."""
         self.several = len({event.lock for event in events if event.lock}) > 1
         self.servers = [Lane(who, names.get(who, who)) for who in _unique(e.who for e in events if e.kind in SERVER)]
         self.lanes = self._workers() + (self.servers or [Lane("", "")])
@@ -122,7 +121,6 @@ class _Drawing:
     # Rows
 
     def _row(self, margin: str, texts: list[str], bars: list[str]) -> None:
-        """Append one row: a text for each lane, wrapped into as many lines as necessary."""
         columns = [textwrap.wrap(text, self.width - 2, break_on_hyphens=False) or [""] for text in texts]
         for n in range(max(len(column) for column in columns)):
             cells = [column[n] if n < len(column) else "" for column in columns]
@@ -134,7 +132,7 @@ class _Drawing:
         self._row(f"{mark}{self._ms(at):>{TIME - 3}}", texts, [lane.bar for lane in self.lanes])
 
     def _run_out(self, now: float) -> None:
-        """Append a row for each lease that ended before ``now``, as far as its holder knew."""
+        """Append a row for each lease that has ended by ``now``, as far as its holder knew."""
         for lane in sorted((lane for lane in self.lanes if lane.until is not None), key=lambda lane: lane.until or 0.0):
             if lane.until is not None and lane.until < now:
                 at, lane.until = lane.until, None

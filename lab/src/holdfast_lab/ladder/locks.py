@@ -1,7 +1,7 @@
 """The locks of the ladder: small locks as tutorials show them, with their defects.
 
-Like the operations of production, a lock consists of coroutines that await requests. A driver carries the requests out.
-``take`` tries once to acquire the lock. If ``take`` returns None, the client calls it again after a while.
+As in production, their methods are operations, which await requests. If ``take`` returns None, another client holds the lock,
+and the client tries again after a while.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TTL = 2.0
 TTL_MS = 2000
 FOR_EVER = float("inf")
 TIMEOUT = 1.0
-"""Seconds to wait for the answer to a request."""
+"""Seconds to wait for a reply."""
 
 HERE = Path(__file__).parent
 DEL_IF_MINE = (HERE / "del_if_mine.lua").read_text("ascii")
@@ -26,10 +26,10 @@ SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
 class Held(NamedTuple):
-    """A held lock as its holder knows it: the end of the lease, the token and the fence."""
+    """A held lock, as its holder knows it."""
 
     until: float = FOR_EVER
-    """Time at which the lease ends, in seconds of the holder's clock; infinity: the lease does not end."""
+    """Time at which the lease ends, by the holder's clock in seconds."""
     token: str = ""
     fence: int = 0
 
@@ -45,7 +45,6 @@ class LockOfLadder(Protocol):
 
 
 async def call(*args: bytes | str | int) -> Any:
-    """Send a command to the server and return its reply."""
     return (await Command(args, TIMEOUT)).value
 
 
@@ -106,8 +105,8 @@ class Timestamp:
 
 
 class TimestampGetSet:
-    """SETNX of the expiry time. A client that sees an expired time replaces it by its own time with GETSET, and wins if
-    GETSET returns the expired time that it saw."""
+    """SETNX of the expiry time. A client that sees an expired time swaps in its own time with GETSET, and wins if GETSET
+    returns the time that it saw."""
 
     async def take(self) -> Held | None:
         return await self.try_at(int(await Now() * 1000))
@@ -127,8 +126,8 @@ class TimestampGetSet:
 
 
 class TimestampIsMine(TimestampGetSet):
-    """SETNX and GETSET of the expiry time. A client that got no reply reads the key, and wins if the key has the client's
-    time."""
+    """SETNX and GETSET of the expiry time. A client that got no reply reads the key, and wins if it finds its own time
+    there."""
 
     async def try_at(self, now_ms: int) -> Held | None:
         try:
@@ -139,8 +138,8 @@ class TimestampIsMine(TimestampGetSet):
 
 
 class SetNxPx:
-    """SET NX PX: set the key with an expiry if it does not exist, in one command. Only the server's clock decides when it
-    expires."""
+    """SET NX PX: set the key with an expiry if it does not exist, in one command. Only the server's clock decides when the
+    key expires."""
 
     async def take(self) -> Held | None:
         began = await Now()
@@ -179,7 +178,7 @@ class Redlock:
 
     SERVERS = 3
     DRIFT = 0.01 * TTL + 0.002
-    """Seconds that are subtracted from a lease, because the clocks of client and servers may run at different rates."""
+    """Seconds subtracted from a lease, because the clocks of client and servers may run at different rates."""
 
     async def take(self) -> Held | None:
         token = await NewToken()
@@ -197,7 +196,7 @@ class Redlock:
             await self.ask(server, "EVAL", DEL_IF_MINE, 1, KEY, held.token)
 
     async def ask(self, server: int, *args: str | int) -> Any:
-        """Send a command to one server and return its reply; None if there was no reply."""
+        """Send a command to one server. Return None if there was no reply."""
         try:
             return (await At(server, Command(args, TIMEOUT))).value
         except WireError:

@@ -1,5 +1,4 @@
-"""Draw the timeline of a lock's failure. The timeline ends with the violation. It omits an attempt that only repeats the
-attempt before it."""
+"""Draw the timeline of a lock's failure."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ _NUMBER = re.compile(r"\d+")
 
 
 def draw(history: Sequence[Event], violation: Violation) -> str:
-    """Return the timeline of a history and its violation, without a final newline."""
     names = {event.who: f"C{event.who[1]}" for event in history if event.lock}
     title = RULES[violation.rule][0]
     verdict = Violation(violation.rule, f"does not hold: {title}", violation.events)
@@ -22,7 +20,7 @@ def draw(history: Sequence[Event], violation: Violation) -> str:
 
 
 def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
-    """Return the events to draw: those up to the violation, without repetitions."""
+    """Return the events to draw. They end with the violation, and an attempt that repeats the attempt before it is left out."""
     if violation.rule == "R7":
         (asked,) = violation.events
         events = [*_told(history), Event(history[-1].at, "still waits", asked.who, asked.lock)]
@@ -34,16 +32,13 @@ def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
 
 
 def _told(history: Sequence[Event]) -> list[Event]:
-    """Leave out the events ``released`` and ``end``, and add the server's name to the event of a server's death.
-
-    The event ``released`` would only repeat the row before it.
-    """
+    """Leave out the rows that say nothing new, and name the server in the event of its death."""
     told = [event for event in history if event.kind not in {"released", "end"}]
     return [e._replace(note=f"{e.who} {e.note}") if e.kind == "fault" and e.note == "dies" else e for e in told]
 
 
 def _without_repetition(events: Sequence[Event]) -> list[Event]:
-    """Leave out each attempt to acquire that ran like the attempt before it, and after which the client tried again."""
+    """Leave out each failed attempt that ran like the failed attempt before it."""
     dropped: set[int] = set()
     tries: dict[str, list[int]] = {}
     before: dict[str, list[str]] = {}
@@ -63,7 +58,6 @@ def _without_repetition(events: Sequence[Event]) -> list[Event]:
 
 
 def _pattern(note: str) -> str:
-    """Return the note of a request, with all numbers except those of its reply replaced, so that two attempts can be
-    compared."""
+    """Replace the numbers of a request, except those of its reply, so that two attempts can be compared."""
     asked, _, reply = note.partition(" → ")
     return f"{_NUMBER.sub('#', asked)} → {reply}"

@@ -1,4 +1,4 @@
-"""The rungs of the ladder. Each rung is a simple lock, with the scenario that breaks it and a later rung that survives the
+"""The rungs of the ladder: each simple lock, with the scenario that breaks it and the later rung that survives this
 scenario."""
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from holdfast_lab.sim.world import Process
 
 @dataclass(frozen=True)
 class Scenario:
-    """The clients that use a lock, and the kinds of faults. At most one fault happens in a history, at any moment."""
+    """The clients of a lock, and the faults that may happen. At most one fault happens in a history."""
 
     name: str
     about: str
     clients: int = 2
     rounds: int = 1
-    """Number of times that each client acquires the lock."""
+    """How often each client acquires the lock."""
     faults: tuple[str, ...] = ()
     ahead: float = 0.0
-    """Seconds by which the clock of each client is ahead of the clock of the client before it."""
+    """Seconds by which each client's clock is ahead of the clock of the client before it."""
     retry: float = 2.4
-    """Seconds after which the first client tries again to acquire the lock, if another client held it."""
+    """Seconds after which the first client tries again, if another client held the lock."""
     apart: float = 0.0
-    """Seconds by which the retry delay of each client is longer than that of the client before it. So the clients do not try
-    again at the same time."""
+    """Seconds by which each client's retry delay is longer than that of the client before it."""
     writes: bool = False
-    """True if holders write to the protected resource at the end of their work."""
+    """True if a holder writes to the protected resource at the end of its work."""
 
 
 CALM = Scenario("calm", "two clients")
@@ -52,24 +51,21 @@ SCENARIOS = (CALM, CRASH, CRASH_OF_THREE, CLOCKS, LOST_REPLY, PAUSE, DEATH, LATE
 
 
 class Fall(NamedTuple):
-    """How a rung (a simple lock) fails: the scenario, the rule that the lock violates, and the later rung that survives the
-    scenario."""
+    """How a rung fails."""
 
     scenario: Scenario
     rule: str
-    """Number of the rule that the lock violates, such as ``R1``."""
+    """The rule that the lock violates, such as ``R1``."""
     wrong: str
-    """Description of the failure, in a sentence."""
     within: int
-    """Maximum number of schedules that the search may need to find the failure."""
+    """Number of schedules within which the search must find the failure."""
     cure: str
-    """Name of the later rung that survives the same scenario."""
+    """Name of a later rung that survives the same scenario."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of the ladder: a lock, the number of servers that the lock needs, and how the lock fails. If the lock does not
-    fail, ``fall`` is None."""
+    """A rung of the ladder. If ``fall`` is None, the lock does not fail."""
 
     name: str
     title: str
@@ -82,33 +78,30 @@ class Rung:
 
     @property
     def about(self) -> str:
-        """The description of the lock: the docstring of its class, as one line."""
+        """The docstring of the lock, as one line."""
         return " ".join(str(type(self.lock).__doc__).split())
 
 
 class Found(NamedTuple):
-    """A failure of a rung that the search has found: the schedule, its history and the violation."""
+    """A failure of a rung, found by the search."""
 
     schedules: int
-    """Number of schedules that the search has tried, including the schedule in which the lock fails."""
+    """Number of schedules that the search tried, including the failing one."""
     choices: list[int]
     violation: Violation
     history: list[Event]
 
     @property
     def timeline(self) -> str:
-        """The timeline of the history, as text."""
         return picture.draw(self.history, self.violation)
 
 
 def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
-    """Run the schedules (orders of events) of a scenario with a rung's lock, until one of them violates a rule or ``most``
-    schedules were run."""
+    """Run the schedules of a scenario with a rung's lock, until one violates a rule or ``most`` were run."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
 
 def build(rung: Rung, scenario: Scenario) -> LadderWorld:
-    """Build the simulated world of a rung and a scenario, before its first step."""
     world = LadderWorld(faults=scenario.faults, servers=rung.servers, successor=rung.successor)
     for number in range(scenario.clients):
         ahead = number * scenario.ahead
@@ -120,14 +113,13 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Record the end of a history. The rules then treat a client that still waits as waiting forever."""
+    """Record the end of the history. To the rules, a client that still waits now waits forever."""
     world.note("end")
 
 
 @cache
 def find(rung: Rung) -> Found | None:
-    """Search for the failure of a rung that has a ``fall``. Return None if the search does not find the failure within
-    ``fall.within`` schedules."""
+    """Search for the failure of a rung. Return None if the search does not find it within ``fall.within`` schedules."""
     assert rung.fall is not None, f"{rung.name} is a cure"
     report = search(rung, rung.fall.scenario, rung.fall.within)
     if not report.found:
@@ -138,13 +130,12 @@ def find(rung: Rung) -> Found | None:
 
 @cache
 def survives(rung: Rung, scenario: Scenario) -> Report:
-    """Run all schedules of a scenario with a rung's lock. The lock survives if the report has no violation and is complete."""
+    """Run all schedules of a scenario. The lock survives if the report is complete and has no violation."""
     return search(rung, scenario)
 
 
 class Step(NamedTuple):
-    """A step of the ladder: a rung (simple lock), its failure, and the later rung (its cure) that survives the same
-    scenario."""
+    """A rung that fails, and its cure."""
 
     rung: Rung
     fall: Fall
@@ -154,14 +145,13 @@ class Step(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """True if the rung violated the expected rule, and the cure violated no rule in any schedule of the scenario."""
+        """True if the rung violated the expected rule, and the cure survived."""
         as_said = self.found is not None and self.found.violation.rule == self.fall.rule
         return as_said and self.survived.covered and not self.survived.found
 
 
 def climb() -> Iterator[Step]:
-    """Yield a step for every rung that fails, from the lowest. For each step, search for the failure of the rung, and try the
-    cure in all schedules of the scenario."""
+    """Yield a step for every rung that fails, from the lowest."""
     for rung in RUNGS:
         if rung.fall is not None:
             cure = by_name(rung.fall.cure)
@@ -169,7 +159,6 @@ def climb() -> Iterator[Step]:
 
 
 def by_name(name: str) -> Rung:
-    """Return the rung of this name."""
     (rung,) = (rung for rung in RUNGS if rung.name == name)
     return rung
 
@@ -320,6 +309,6 @@ RUNGS = (
     ),
     Rung("guard", "A fence, and a resource that checks it", locks.Fenced(), guarded=True),
 )
-"""The rungs of the ladder, from the lowest. A rung without a ``fall`` does not fail. It is there as the cure of other rungs."""
+"""The rungs, from the lowest. A rung without a ``fall`` is the cure of other rungs."""
 
 same_in_all_states(Client, LadderWorker, *(type(rung.lock) for rung in RUNGS))

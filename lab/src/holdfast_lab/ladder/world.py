@@ -1,4 +1,4 @@
-"""The simulated worlds in which the locks of the ladder are tried: a few clients, and servers that may die."""
+"""The simulated worlds of the ladder: a few clients, and servers that may die."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ from holdfast_lab.sim.worker import LATER, Worker
 from holdfast_lab.sim.world import Process
 
 WORK = 1.5
-"""Seconds for which a holder works while it holds the lock; less than the lease."""
+"""Seconds for which a holder works. This is less than the lease."""
 
 TIME_LIMIT = 60.0
-"""Length of a history, in seconds: thirty leases. A client that still waits at the end is treated as waiting forever."""
+"""Length of a history in seconds. It is thirty times the lease."""
 
 Successor = Literal["itself", "replica", "itself, late"]
-"""The server that takes over after a server has died. With "itself", the dead server restarts at once, without its data. With
-"replica", its replica takes over, and may lack the last writes. With "itself, late", the dead server restarts without its data
-after the longest lease has expired."""
+"""What replaces a dead server: the same server at once, without its data; its replica, which may lack the last writes; or
+the same server without its data, after the longest lease has expired."""
 
 SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
-"""Names of the Lua scripts of the ladder, by their texts."""
+"""Names of the ladder's Lua scripts, by their texts."""
 
 _MOMENT = re.compile(r"\d{12,}")
 _TOKEN = re.compile(r"(c\d)\.0*(\d+)")
 
 
 class TellingServer(Server):
-    """A server that records each request and its reply in the history."""
+    """A server that records each request and its reply."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         replies = super().serve(wire, call)
@@ -54,19 +53,18 @@ class TellingServer(Server):
 
 
 def _shown(value: object) -> str:
-    """Return an argument of a command, or a reply, as text for the timeline. Times are in ms since the history began."""
+    """Return an argument or a reply as text for the timeline. Times are in ms since the history began."""
     return _short("nil" if value is None else value.decode() if isinstance(value, bytes) else str(value))
 
 
 @lru_cache(4096)
 def _short(text: str) -> str:
-    """Shorten tokens and times in a text. Results are cached, because many schedules have the same texts."""
+    """Shorten tokens and times. The results are cached, because many schedules have the same texts."""
     return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
 
 
 class LadderWorld(Stepwise):
-    """A simulated world in which a search chooses each step. In addition to the faults of `Stepwise`, a server may die. A
-    successor then replaces it."""
+    """A world in which the search chooses each step. Besides the faults of `Stepwise`, a server may die and be replaced."""
 
     def __init__(self, *, faults: Iterable[str], servers: int, successor: Successor) -> None:
         super().__init__(faults=faults, budget=1, ttl=TTL)
@@ -77,11 +75,9 @@ class LadderWorld(Stepwise):
         self.at(EPOCH + TIME_LIMIT, self.working.clear)
 
     def steps_now(self) -> list[Step]:
-        """Return the possible steps among which the search chooses, because their order matters.
+        """Return the possible steps whose order matters.
 
-        If there is a step that only one client notices, it is the only step that is returned. Trying it before and after the
-        steps of other clients would not make a difference. Otherwise the steps are requests that arrive at servers, and clients
-        that wake up. If the successor is a replica, a copy of the primary's data to the replica is a step, too.
+        A step that only one client notices is returned alone: its order with the steps of other clients makes no difference.
         """
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]
         for entry in self.ready:
@@ -115,14 +111,13 @@ class LadderWorld(Stepwise):
 
 
 def _keyspace(server: Server) -> Keyspace:
-    """Return a server's data, after setting the clock of the data to the time of the server."""
+    """Return a server's data, after setting its clock to the server's time."""
     server.keyspace.now = int(server.wall() * 1e6)
     return server.keyspace
 
 
 class LadderWorker(Worker):
-    """A simulated worker for which reading the clock is a step of its own. Other workers may run between this step and the next
-    one, as with real threads."""
+    """A worker for which reading the clock is a step: other workers may run before its next step, as with real threads."""
 
     __slots__ = ()
 
@@ -137,25 +132,22 @@ class LadderWorker(Worker):
 
 
 class Client:
-    """A simulated client that acquires a lock, works, writes and releases the lock, and records this in the history."""
+    """A client that acquires a lock, works, writes and releases the lock, and records all this."""
 
     def __init__(self, process: Process, lock: LockOfLadder, *, retry: float, writes: bool, guarded: bool) -> None:
         self.worker = LadderWorker(process, "1")
         self.process = process
         self.lock = lock
         self.retry = retry
-        """Seconds after which the client tries again if the lock is held."""
         self.writes = writes
-        """True if the client writes to the protected resource at the end of its work."""
         self.guarded = guarded
-        """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
+        """True if the protected resource refuses a write with a lower fence than the highest it has seen."""
 
     def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
         self.process.world.note(kind, worker.name, KEY, worker.acquisition, note=note, until=until, fence=fence)
 
     async def run(self, rounds: int) -> None:
-        """Acquire and release the lock ``rounds`` times."""
         for number in range(rounds):
             self.worker.acquisition = f"{self.worker.name}#{number + 1}"
             self.note("ask", until=float("inf"))
@@ -179,16 +171,12 @@ class Client:
                 self.note("released", type(error).__name__)
 
     def number_of_turn(self) -> int:
-        """Count this acquisition, and return the number of acquisitions by all clients so far.
-
-        If the lock has no fences, the record of a write contains this number instead of a fence.
-        """
+        """Count this acquisition among those of all clients. A lock without fences records this number with its writes."""
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
         return register["turns"]
 
     def write(self, fence: int, turn: int) -> None:
-        """Write to the protected resource, and record whether it accepted the write."""
         register = self.process.world.register
         highest = register.get(KEY, 0)
         accepted = fence >= highest or not self.guarded

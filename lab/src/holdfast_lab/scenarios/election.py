@@ -1,4 +1,4 @@
-"""Small scenarios of an election. The exhaustive search runs every schedule (order of events and faults) of each scenario."""
+"""Small scenarios of an election. The search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
 def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = None) -> Program:
     """Return a program that campaigns as ``name``, leads for ``hold`` seconds, and then hands over to ``to`` or resigns.
 
-    The program campaigns for at most ``wait`` seconds; None: until it is elected. If ``to`` is "" or the hand-over fails, the
-    program resigns, unless the term is over.
+    It campaigns for at most ``wait`` seconds (None: until it is elected). It resigns if ``to`` is "" or the hand-over fails.
     """
 
     async def program(worker: Worker, election: Election) -> None:
@@ -50,7 +49,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
 
 
 def watch(name: str) -> Program:
-    """Return a program that observes the election until the candidate ``name`` leads, and then until nobody leads."""
+    """Return a program that observes until ``name`` leads, and then until nobody leads."""
 
     async def program(worker: Worker, election: Election) -> None:
         observer = Observer(worker, election)
@@ -64,12 +63,11 @@ def watch(name: str) -> Program:
 
 @dataclass(frozen=True)
 class ElectionScenario(FlightScenario):
-    """A scenario of an election. Each program is run by one worker in a process of its own. Up to ``budget`` faults happen."""
+    """A scenario of an election. One worker in a process of its own runs each program."""
 
     programs: tuple[Any, ...]
     watched: bool = False
-    """True if the second program observes the election. It must then notice that the first program leads, and that this term
-    ends."""
+    """True if the second program must notice that the first one leads, and that its term ends."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
@@ -89,7 +87,7 @@ class ElectionScenario(FlightScenario):
         docket = Docket()
         found = judge(history, docket, LEASE)
         if not any(event.kind == "end" for event in history):
-            return found  # the search stopped at a known state, so the history has no end to judge
+            return found  # the search stopped at a known state: no end to judge
         calm = not any(event.kind == "fault" for event in history)
         if self.watched:
             found += judge_seen(history, {"c2/1"}, 0.1 if calm else LISTEN_S + LEASE, LEASE, "n1", docket=docket)
@@ -121,4 +119,3 @@ ELECTION_SCENARIOS: dict[str, ElectionScenario] = {
         ),
     )
 }
-"""The scenarios of an election, by name."""

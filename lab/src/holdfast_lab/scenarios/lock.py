@@ -1,6 +1,6 @@
-"""Small scenarios of a lock, a semaphore and a read-write lock. The exhaustive search runs every schedule of each scenario.
+"""Small scenarios of a lock, a semaphore and a read-write lock. The search runs every schedule of each scenario.
 
-A scenario consists of the programs of its workers, and of the kinds of faults that may happen.
+A scenario consists of the programs of its workers, and of the faults that may happen.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ TTL = 2.0
 def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False) -> Program:
     """Return a program that acquires the lock once, holds it for ``hold`` seconds, and releases it.
 
-    The program waits for the lock at most ``wait`` seconds (None: without limit). While it holds the lock, it writes to
-    the protected store. If ``by_hand`` is True, it also renews the lease explicitly.
+    It waits at most ``wait`` seconds (None: without limit). If ``by_hand`` is True, it also renews the lease explicitly.
     """
 
     async def program(_worker: Worker, lock: Lock) -> None:
@@ -78,8 +77,8 @@ def lowered() -> Program:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario of a lock. Each program is run by one worker. There are ``together`` workers in each process, and up to
-    ``budget`` faults."""
+    """A scenario of a lock. One worker runs each program. A process has ``together`` workers. Up to ``budget`` faults
+    happen."""
 
     name: str
     about: str
@@ -91,20 +90,20 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """Value of `Stepwise.brisk`. If it is True, the search tries fewer orders of steps."""
+    """If True, the search tries fewer orders of steps (see `Stepwise.brisk`)."""
     warm: bool = False
-    """True if each process has subscribed to notifications and written its process record before the scenario begins."""
+    """True if each process is subscribed to notifications, and has its process record, when the scenario begins."""
     fair: bool = False
-    """True if the lock is a FairLock, which a process never hands on among its workers."""
+    """True if the lock is a FairLock, which is never handed on inside a process."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
     permits: tuple[Permits, ...] = ()
-    """The permits that each program acquires, if the scenario is about permits; empty if it is about a lock."""
+    """The permits that each program acquires. Empty if the scenario is about a lock."""
 
     @property
     def limits(self) -> Limits:
-        """The time limits of the rules for this scenario. They are short, because messages take no time."""
+        """The time limits of the rules. They are short, because messages take no time."""
         return Limits(
             handover=0.1,
             linger=self.linger,
@@ -115,7 +114,7 @@ class Scenario:
         )
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the simulated world of the scenario, with its workers. Nothing has run yet."""
+        """Build the world and its workers. Nothing has run yet."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
         world.in_turn = self.face == "asyncio" and self.together > 1
         world.brisk = self.brisk
@@ -135,8 +134,7 @@ class Scenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
-        leftover data."""
+        """End a history whose workers have finished. Deliver messages, let the leases expire, and record leftovers."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()
@@ -160,12 +158,10 @@ class Scenario:
         broad: bool = False,
         progress: Callable[[Report], None] | None = None,
     ) -> Report:
-        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
         return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=broad, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
-        in it."""
+        """Run one schedule, given as the index of the chosen option at each step."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
 
 
@@ -219,7 +215,7 @@ QUICK: dict[str, Scenario] = {
         *_each("kept", "one client lingers after use, one tries", ASKED, ("lost-request", "crash", "pause"), **KEPT),
     )
 }
-"""The scenarios of a lock that are searched quickly, by name. They have more than 46,000 schedules in all."""
+"""The scenarios of a lock that are searched quickly. They have more than 46,000 schedules in all."""
 
 LONG: dict[str, Scenario] = {
     scenario.name: scenario
@@ -250,7 +246,7 @@ LONG: dict[str, Scenario] = {
         Scenario("two-faults", "two clients, a lost reply and a crash", BOTH, ("lost-reply", "crash"), budget=2),
     )
 }
-"""The scenarios of a lock whose search takes long, sometimes more than a minute, by name."""
+"""The scenarios of a lock whose search takes long, sometimes more than a minute."""
 
 
 def _share(*weights: int) -> tuple[Permits, ...]:
@@ -270,7 +266,5 @@ PERMITS: dict[str, Scenario] = {
         Scenario("readers", "two readers and a writer", THREE, permits=(READING, READING, WRITING), **SHARED),
     )
 }
-"""The scenarios of semaphores and of read-write locks, by name."""
 
 SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG, **PERMITS}
-"""All scenarios of a lock, a semaphore or a read-write lock on one server, by name."""

@@ -1,4 +1,4 @@
-"""Small scenarios of a MultiLock (several locks at once). The exhaustive search runs every schedule of each scenario."""
+"""Small scenarios of a MultiLock. The search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ WRITERS[MultiLock] = lambda state, lock: state.add_all((lock.parts, lock.wants, 
 
 @dataclass(frozen=True)
 class MultilockScenario(Scenario):
-    """A scenario of several locks. Each program is run by one worker, which names the locks to its MultiLock in the order given
-    in ``orders``."""
+    """A scenario of several locks. Each worker names them to its MultiLock in an order of its own, from ``orders``."""
 
     orders: tuple[str, ...] = ()
     brisk: bool = True
@@ -63,4 +62,3 @@ MULTILOCK_SCENARIOS: dict[str, MultilockScenario] = {
         MultilockScenario("crossed-tasks", "two locks, two tasks", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
     )
 }
-"""The scenarios of several locks at once, by name."""

@@ -1,4 +1,4 @@
-"""Small scenarios of a lock on three servers that vote. The exhaustive search runs every schedule of each scenario."""
+"""Small scenarios of a lock on three servers that vote. The search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ SERVERS = 3
 
 @dataclass(frozen=True)
 class QuorumScenario(Scenario):
-    """A scenario of a lock on three servers that vote. Each program is run by one worker in a process of its own."""
+    """A scenario of a lock on three servers that vote. One worker in a process of its own runs each program."""
 
     brisk: bool = True
     guarded: bool = True
-    """True if a server that restarts casts no votes for a while. False if it is declared new (without earlier votes), and
-    votes at once."""
+    """True if a restarted server casts no votes for a while. False if it is declared new, and votes at once."""
 
     @property
     def limits(self) -> Limits:
@@ -71,7 +70,7 @@ class QuorumScenario(Scenario):
 
 
 def later(program: Program, seconds: float = 0.1) -> Program:
-    """Return a program that waits for ``seconds`` and then runs ``program``, so that other workers begin before it."""
+    """Return a program that waits for ``seconds`` before it runs ``program``."""
 
     async def begin(worker: Worker, lock: Lock) -> None:
         await Sleep(seconds)
@@ -101,8 +100,7 @@ QUORUM_SCENARIOS: dict[str, QuorumScenario] = {
 UNGUARDED = QuorumScenario(
     "quorum-unguarded", "as quorum-amnesia, but the server votes again at once", HELD, guarded=False, **FORGETS
 )
-"""A scenario in which the search must find a violation: a server that lost its data votes again at once, so two clients hold
-the lock."""
+"""A scenario in which the search must find two holders: a server that lost its data votes again at once."""
 
 ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **SCENARIOS,
@@ -114,4 +112,3 @@ ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **ELECTION_SCENARIOS,
     **TICKET_SCENARIOS,
 }
-"""The scenarios of all capabilities, by name."""

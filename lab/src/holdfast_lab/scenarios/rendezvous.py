@@ -1,4 +1,4 @@
-"""Small scenarios of barriers, latches and events. The exhaustive search runs every schedule of each scenario."""
+"""Small scenarios of barriers, latches and events. The search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ TTL = 2.0
 
 
 def meet(wait: float | None = None, takes: float | None = None) -> Program:
-    """Return a program that waits at the barrier. If its worker is cancelled, the program waits there once more.
+    """Return a program that waits at the barrier. If it is cancelled, it waits there once more.
 
-    The program waits at most ``wait`` seconds (None: without limit). ``takes`` is the duration of the barrier's action, in
-    seconds; None: the barrier has no action.
+    It waits at most ``wait`` seconds (None: without limit). The barrier's action takes ``takes`` seconds (None: no action).
     """
 
     async def program(client: RendezvousClient, where: Any) -> None:
@@ -44,7 +43,7 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 def count(*, clears: bool = False) -> Program:
     """Return a program that counts a latch down or sets an event, and then resets it if ``clears`` is True.
 
-    If its worker is cancelled, the program counts or sets once more. Otherwise the waiting workers might wait forever.
+    If it is cancelled, it counts or sets once more. Otherwise the waiters might wait forever.
     """
 
     async def program(client: RendezvousClient, what: Any) -> None:
@@ -59,8 +58,8 @@ def count(*, clears: bool = False) -> Program:
 
 
 def wait(seconds: float | None = None) -> Program:
-    """Return a program that waits until the latch is open or the event is set, at most ``seconds`` (None: without limit). If
-    its worker is cancelled, the program gives up."""
+    """Return a program that waits for the latch or event, at most ``seconds`` (None: without limit). If it is cancelled, it
+    gives up."""
 
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
@@ -72,8 +71,10 @@ def wait(seconds: float | None = None) -> Program:
 
 
 def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
-    """Return a program that arrives at the barrier after ``after`` seconds, and waits there at most ``wait`` seconds (None:
-    without limit). If its worker is cancelled, the program gives up."""
+    """Return a program that waits at the barrier. If it is cancelled, it gives up.
+
+    It arrives after ``after`` seconds, and waits at most ``wait`` seconds (None: without limit).
+    """
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:
@@ -88,12 +89,12 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
 
 @dataclass(frozen=True)
 class RendezvousScenario:
-    """A scenario of a barrier, a latch or an event. Each program is run by one worker in a process of its own."""
+    """A scenario of a barrier, latch or event. One worker in a process of its own runs each program."""
 
     name: str
     about: str
     what: str
-    """Kind of the primitive: "barrier", "latch" or "event"."""
+    """"barrier", "latch" or "event"."""
     programs: tuple[Program, ...]
     faults: tuple[str, ...] = ()
     budget: int = 1
@@ -106,7 +107,6 @@ class RendezvousScenario:
         return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the simulated world of the scenario, with its workers. Nothing has run yet."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
         world.brisk = True
         server = Rendezvous(world)
@@ -121,8 +121,6 @@ class RendezvousScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
-        leftover data."""
         world.budget = 0
         until = world.now + 3 * TTL
         try:
@@ -134,7 +132,6 @@ class RendezvousScenario:
             world.note("left", note=what)
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        """Return the violations of the rules in a history of the scenario."""
         case = RendezvousHistory(history, self.number, TTL, self.acts, calm=not any(event.kind == "fault" for event in history))
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]
@@ -148,12 +145,9 @@ class RendezvousScenario:
         broad: bool = False,
         progress: Callable[[Report], None] | None = None,
     ) -> Report:
-        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
         return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
-        in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
@@ -198,4 +192,3 @@ RENDEZVOUS_SCENARIOS: dict[str, RendezvousScenario] = {
         ),
     )
 }
-"""The scenarios of barriers, latches and events, by name."""

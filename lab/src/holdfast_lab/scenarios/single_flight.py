@@ -1,4 +1,4 @@
-"""Small scenarios of single flight on a cached key. The exhaustive search runs every schedule of each scenario."""
+"""Small scenarios of single flight on a cached key. The search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 
 
 def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
-    """Return a program that looks up the value as ``policy`` says. If the program gets the load lease (right to load), it loads
-    the value in ``takes`` seconds.
+    """Return a program that looks the value up by ``policy``. If it gets the load lease, it loads for ``takes`` seconds.
 
     If ``fails`` is True, the load fails.
     """
@@ -40,7 +39,7 @@ def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = Fa
 
 
 def change(how: str) -> Program:
-    """Return a program that writes a new version to the source, invalidates the key, and looks up the value.
+    """Return a program that writes a new version to the source, invalidates the key, and looks the value up.
 
     ``how`` is the way of invalidation, as in `CacheClient.write`.
     """
@@ -53,8 +52,7 @@ def change(how: str) -> Program:
 
 
 def put(times: int) -> Program:
-    """Return a program that writes ``times`` new versions to the source and the cache, one after the other, and then looks up
-    the value."""
+    """Return a program that writes ``times`` new versions to the source and the cache, and then looks the value up."""
 
     async def program(client: CacheClient) -> None:
         for _ in range(times):
@@ -66,8 +64,7 @@ def put(times: int) -> Program:
 
 @dataclass(frozen=True)
 class FlightScenario:
-    """A scenario of single flight. Each program is run by one worker in a process of its own. Up to ``budget`` faults
-    happen."""
+    """A scenario of single flight. One worker in a process of its own runs each program. Up to ``budget`` faults happen."""
 
     name: str
     about: str
@@ -77,7 +74,6 @@ class FlightScenario:
     face: Face = "threads"
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the simulated world of the scenario, with its workers. Nothing has run yet."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
         world.brisk = True
         server = Server(world)
@@ -92,8 +88,6 @@ class FlightScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
-        leftover data."""
         world.budget = 0
         until = world.now + 5 * LEASE  # until then, the server may grant a lease to a late copy of a request
         try:
@@ -104,7 +98,6 @@ class FlightScenario:
         write_the_end(world)
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        """Return the violations of the rules in a history of the scenario."""
         faults = [(0, event.note, 0.0) for event in history if event.kind == "fault"]
         case = Case(history, Profile(LEASE, TTL, 0.0, 0.0, 0.0, 0.0, faults=faults))
         return [violation for rule in RULES for violation in rule(case)]
@@ -117,12 +110,9 @@ class FlightScenario:
         broad: bool = False,
         progress: Callable[[Report], None] | None = None,
     ) -> Report:
-        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
         return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
-        in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
@@ -153,4 +143,3 @@ FLIGHT_SCENARIOS: dict[str, FlightScenario] = {
         FlightScenario("flight-put-drop", "one client puts a version, another one deletes", (put(1), change("drop")), FAULTS),
     )
 }
-"""The scenarios of single flight, by name."""

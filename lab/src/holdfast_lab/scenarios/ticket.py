@@ -1,5 +1,4 @@
-"""Small scenarios of a ticket, which hands a held lock over to another process. The search runs every schedule of each
-scenario."""
+"""Small scenarios of a ticket. The search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -19,10 +18,9 @@ EXPIRES = 1.5
 
 
 def give(*to: int) -> Program:
-    """Return a program that acquires the lock and turns its lease into a ticket. A worker in each process of ``to`` redeems
-    the ticket.
+    """Return a program that acquires the lock and turns its lease into a ticket.
 
-    ``to`` has the indexes of the processes in the world. If it is empty, nobody redeems the ticket.
+    A worker in each process of ``to`` redeems the ticket; ``to`` has indexes of processes.
     """
 
     async def program(worker: Worker, lock: Lock) -> None:
@@ -65,16 +63,13 @@ async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
 
 @dataclass(frozen=True)
 class TicketScenario(Scenario):
-    """A scenario of a lock that is handed over to another process by a ticket."""
-
     @property
     def limits(self) -> Limits:
-        """The time limits of the rules. A waiter does not learn when a ticket expires, and asks the server only once a
-        second."""
+        """A waiter does not learn when a ticket expires, and asks the server only once a second."""
         return replace(super().limits, handover=1.1)
 
     def settle(self, world: Stepwise) -> None:
-        """End a history: let the tickets expire that nobody has redeemed, and then do what `Scenario.settle` does."""
+        """Let the tickets expire that nobody has redeemed, and then end the history."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()
@@ -103,6 +98,5 @@ TICKET_SCENARIOS: dict[str, TicketScenario] = {
         ),
     )
 }
-"""The scenarios of tickets, by name."""
 
 same_in_all_states(Issue)
