@@ -75,7 +75,6 @@ def _finite(text: str) -> float:
 
 
 def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
-    """Return the JSON object in ``raw`` as a dict. Raises Malformed if it is not an object of at most ``longest`` bytes."""
     value = parse(raw, longest)
     if not isinstance(value, dict):
         raise Malformed("the record is not a JSON object")
@@ -83,14 +82,12 @@ def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
 
 
 def text(value: object, longest: int) -> str:
-    """Return ``value`` if it is a string of at most ``longest`` characters. Raises Malformed otherwise."""
     if not isinstance(value, str) or len(value) > longest:
         raise Malformed("a value in the record is not a string, or is too long")
     return value
 
 
 def whole(value: object, least: int, most: int) -> int:
-    """Return ``value`` if it is a whole number from ``least`` to ``most``. Raises Malformed otherwise."""
     if type(value) is not int or not least <= value <= most:
         raise Malformed("a value in the record is not a whole number, or is out of range")
     return value
@@ -105,7 +102,6 @@ def digits(value: str) -> int:
 
 
 def number(value: object) -> float:
-    """Return ``value`` as a float if it is a number. Raises Malformed otherwise."""
     if type(value) not in {int, float}:
         raise Malformed("a value in the record is not a number")
     return float(value)  # type: ignore[arg-type]

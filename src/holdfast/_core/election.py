@@ -1,11 +1,11 @@
 """Elect a leader. Candidates acquire a lock, the holder proclaims itself as the leader, and observers are notified of changes.
 
-A candidate first acquires the lock. It leads only after it has proclaimed itself, which stores its name and text on the server
-(`_lua/election/proclaim.lua`). Until then, observers are told that there is no leader. A term is the time for which one
-candidate leads. The number of the term is the fence of the lock, so each term has a higher number than all earlier ones.
+A candidate that has acquired the lock leads only after it has proclaimed itself, which stores its name and text on the server
+(`_lua/election/proclaim.lua`). Until then, observers are told that there is no leader. The number of a term is the fence of the
+lock, so each term has a higher number than all earlier ones.
 
-A proclamation is ignored if the candidate no longer holds the lock. If the leader dies, its lease expires, and observers are
-told that there is no leader. The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe).
+If the leader dies, its lease expires, and observers are told that there is no leader. A proclamation that arrives later is
+ignored. The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Candidacy(Attempt):
 async def campaign(candidacy: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Wait until the candidate is elected, and return its grant. Return Busy if monotonic time `Attempt.until` has passed.
 
-    The parameters are those of `_core.lock.acquire.take`. Raises WireError or KeyConflict, as that function does.
+    The parameters are those of `_core.lock.acquire.take`. Raises WireError or KeyConflict.
     """
     assert isinstance(candidacy, Candidacy)
     while True:
@@ -218,7 +218,7 @@ def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool 
 async def proclaim(candidacy: Candidacy, term: int) -> bool:
     """Replace the text that the leader has proclaimed. Return False if the candidate is no longer the leader.
 
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
+    Raises WireError or KeyConflict.
     """
     value = (await retry_idempotent(proclamation(candidacy, term))).value
     if isinstance(value, Conflict):
@@ -283,7 +283,6 @@ class LeaderWatch:
         return not (old or alike or found == self.seen)
 
     def see(self, found: Elected | NoLeader) -> Elected | None:
-        """Note the server's reply. Return the leader in it, or None if there is no leader."""
         self.seen = found
         if isinstance(found, NoLeader):
             return None
@@ -294,8 +293,8 @@ class LeaderWatch:
 async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | None:
     """Wait until the leader changes, and return the new leader; None if there is no leader now.
 
-    ``watch``: the state of the observer. The first call with a new ``watch`` does not wait for a change. Raises WireError if
-    the server is unreachable, KeyConflict if a key holds other data.
+    ``watch``: the state of the observer. The first call with a new ``watch`` does not wait for a change. Raises WireError or
+    KeyConflict.
     """
     listener: Listener | None = None
     contact, taken_since = await Now(), None
@@ -334,7 +333,7 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
 
 
 async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
-    """Ask the server for the present leader. Raises WireError if it is unreachable, KeyConflict if a key holds other data.
+    """Ask the server for the present leader. Raises WireError or KeyConflict.
 
     ``listener_id``: id of the listener that the server is to notify of the next change; empty: no notification.
     """

@@ -38,7 +38,7 @@ _NUMBER = re.compile(rb"[ \t\r\n\0]*(\d{1,17}(?:\.\d*)?)[ \t\r\n\0]*")
 
 @dataclass(frozen=True)
 class Stamp:
-    """A timestamp lock: its key and options."""
+    """A timestamp lock, with its key and options."""
 
     key: bytes
     ttl: float

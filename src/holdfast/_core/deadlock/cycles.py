@@ -250,7 +250,7 @@ async def find(waiting: Iterable[Link]) -> list[Cycle]:
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Return those of the suspected cycles that are deadlocks, as confirmed by two checks that are `BETWEEN` seconds apart."""
+    """Return those of the suspected cycles that two checks, `BETWEEN` seconds apart, confirm as deadlocks."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []

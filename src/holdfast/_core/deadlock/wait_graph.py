@@ -82,7 +82,6 @@ class WaitGraph:
             self.detector.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
 
     def waiting(self) -> list[Attempt]:
-        """Return all attempts of this process that wait, in a queue of a server or in a queue of this process."""
         found = [waiter.attempt for node in self.nodes for waiter in node.waiting.waiters()]
         return found + [attempt for node in self.nodes for attempt in node.in_line()]
 

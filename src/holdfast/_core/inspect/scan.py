@@ -213,7 +213,6 @@ class Survey:
 
     @property
     def over(self) -> bool:
-        """True if all pages have been returned."""
         return self.part == self.where.parts and not self._found
 
     def scanned(self, cursor: bytes | int, keys: list[bytes]) -> None:

@@ -1,15 +1,12 @@
 """Acquire a lock. This one operation is for locks, permits, elections and locks on several servers.
 
-An attempt first gets the turn in the queue inside its process (`_core.lock.local_queue`). One attempt at a time has the turn:
-it holds the lock, or asks the server for the lock. The other attempts of the process wait in that queue. Attempts for a
-`FairLock` or for permits have no such queue, so each has the turn from its start. A `Strategy` names the functions that ask the
-server or servers. Those for one server are in this module, those of candidates in `_core.election`, and those for several
-servers in `_core.quorum.acquire`.
+An attempt first gets the turn in the queue inside its process (`_core.lock.local_queue`). Attempts for a `FairLock` or for
+permits have no such queue. Then the functions of a `Strategy` ask the server or servers. Those for one server are in this
+module, those of candidates in `_core.election`, and those for several servers in `_core.quorum.acquire`.
 
-On one server, the first request asks only whether the lock is free, and acquires a free lock in one round trip. If the lock is
-busy, the inbox of the process (the channel for messages to it) is subscribed next, so that no hand-over message can be missed.
-Then a second request puts the attempt into the server's queue. From then on, `_core.lock.server_queue` sends one refresh for
-all waiters of the process, and no request for this attempt alone.
+On one server, the first request acquires a free lock in one round trip. If the lock is busy, the inbox of the process (the
+channel for messages to it) is subscribed next, so that no hand-over message can be missed. Then a second request puts the
+attempt into the server's queue. From then on, the refreshes of `_core.lock.server_queue` ask for all waiters of the process.
 """
 
 from __future__ import annotations
@@ -77,12 +74,9 @@ class Strategy(NamedTuple):
 async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> Grant | Busy:
     """Acquire the lock within ``wait`` seconds. Return Busy if the lock was not free in this time.
 
-    ``wait``: None (without limit), 0 (try once, see `RECALL_WITHIN_S`) or more. ``strategy``: functions that ask the server or
-    servers. Raises WireError if the server is unreachable or replies with an error, and KeyConflict if a key of the lock holds
-    data of another kind; a strategy may raise further errors.
-
-    The lease of the returned Grant is registered, so the keeper renews it. If no Grant is returned, everything that the attempt
-    left in this process and on the server is removed, even after a cancellation.
+    ``wait``: None (without limit), 0 (try once, see `RECALL_WITHIN_S`) or more. Raises WireError, KeyConflict, or a further
+    error of the ``strategy``. The lease of the returned Grant is registered, so the keeper renews it. If no Grant is returned,
+    everything that the attempt left in this process and on the server is removed, even after a cancellation.
     """
     try:
         if attempt.led:  # `_core.lock.uncontended` has given it the turn, and has usually asked the server

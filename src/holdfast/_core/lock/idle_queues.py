@@ -24,7 +24,6 @@ class Loose(Generic[K, V]):
     def __init__(self) -> None:
         self._refs: dict[K, weakref.ref[V]] = {}
         self._full = SPARE
-        """Number of keys above which the keys of dropped values are removed."""
 
     def get(self, key: K) -> V | None:
         ref = self._refs.get(key)

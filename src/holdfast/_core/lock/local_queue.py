@@ -1,16 +1,12 @@
 """The queue of the threads and tasks of one process that wait for the same lock.
 
 One attempt at a time has the turn: it holds the lock, or asks the server for the lock. When the holder releases the lock, the
-next attempt in the queue gets the lease without a request to the server (the lock is handed on). The server reserves several
-fences for this process with each grant, and each new holder gets the next of these fences.
+next attempt in the queue gets the lease without a request to the server (the lock is handed on). With each grant, the server
+reserves several fences for this process, and each new holder gets the next of them.
 
-This queue is changed only while the keeper's mutex is held, and no code of the user runs meanwhile. A change appends the
-attempts that must be woken to `untold`, and `wake_changed` wakes them after the mutex is released. If a signal interrupts
-`wake_changed`, the next call wakes the rest. A signal handler or finaliser may run in the middle of a change, in the same
-thread. Its own changes are then postponed until the interrupted change is complete.
-
-While an attempt waits, the lease is checked once a second (`_core.lock.lease_check`). If the lease is lost, its owner is
-notified first. Then the next waiter asks the server for the lock.
+The queue is changed only while the keeper's mutex is held. A change appends the attempts that must be woken to `untold`, and
+`wake_changed` wakes them after the mutex is released. A signal handler or finaliser may run in the middle of a change, in the
+same thread. Its own changes are postponed until the interrupted change is complete.
 
 Waiters of other processes must not starve. If this process knows of such a waiter, it hands the lock on at most ``max_passes``
 times after the server's grant, and for at most ``max_pass_time`` seconds after it. Then it releases the lock on the server.
@@ -308,11 +304,10 @@ class LocalQueue:
     def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
         """Note the outcome of the request with which an attempt asked the server for the lock.
 
-        A Grant means that the attempt holds the lock. The caller holds the mutex, and has registered the lease under it. Busy
-        means that the attempt was refused, so the next waiter asks. An exception means that the request failed. Waiters without
-        a timeout then fail with the same error, and waiters with a timeout ask the server themselves, one after the other. None
-        means that the attempt gives up, even if it is queued or has just got the lock. The caller has removed everything that
-        the attempt left on the server. The next waiter then gets the lock, or asks for it.
+        A Grant means that the attempt holds the lock. The caller holds the mutex, and has registered the lease. Busy means that
+        the attempt was refused, so the next waiter asks. An exception means that the request failed. Waiters without a timeout
+        then fail, too, and the others ask one after the other. None means that the attempt gives up, even if it is queued or
+        has just got the lock. The next waiter then gets the lock, or asks for it.
         """
         if isinstance(outcome, Grant):
             self._note_grant(attempt, outcome)
@@ -441,11 +436,7 @@ class LocalQueue:
         return bequeathed
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Move the server-queue position of an attempt whose event loop was closed to the next waiter of this process.
-
-        Return True if the next waiter has the position now. Return False if there is no next waiter, or the server no longer
-        has the position. The caller holds the mutex.
-        """
+        """Move the position of an attempt whose event loop was closed, as `pass_place_on` does. The caller holds the mutex."""
         bequeathed = self._pass_place_on(attempt, place)
         self.wake_changed()
         return bequeathed
@@ -640,7 +631,6 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Hand the lock that this attempt leaves to the next waiter, or have the keeper (background thread) release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 

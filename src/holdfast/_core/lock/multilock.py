@@ -87,7 +87,6 @@ class Part(Protocol):
 
 
 def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
-    """Return the locks sorted by the key function ``place``, which all clients share."""
     return sorted(several, key=place)
 
 
@@ -256,7 +255,6 @@ async def release(parts: Sequence[Part]) -> None:
 
 
 async def _give_back(left: Sequence[Part]) -> list[Exception]:
-    """Release these locks on their servers, in this order, and return the errors."""
     wrong: list[Exception] = []
     while left:
         alike = _alike(left, 0)

@@ -27,7 +27,6 @@ earlier is never renewed.
 """
 
 BOUNDED = "max_hold has passed"
-"""Reason given for the loss of a lease that its holder has kept for ``max_hold`` seconds."""
 
 
 class Tally(Protocol):
@@ -98,11 +97,7 @@ class Queue(Protocol):
         """Return True if this process has the lease, and ``attempt`` has the turn."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """Hand the lock on to the next waiter of this process, after its holder has released it.
-
-        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
-        has to release the lock on the server, and None if another caller has released it first.
-        """
+        """Hand the lock on to the next waiter of this process, after its holder has released it; see `LocalQueue.pass_on`."""
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
         """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply."""
@@ -124,17 +119,12 @@ class Queue(Protocol):
         """Let an attempt ask the server for the lock. The queue must be free (`is_free`). The caller holds the mutex."""
 
     def settle(self, attempt: Attempt, outcome: Grant | Busy | Exception | None) -> None:
-        """Note the outcome of the request with which an attempt asked the server for the lock.
-
-        A Grant means that the attempt holds the lock. The caller then holds the mutex. Busy means that the attempt was refused,
-        an exception that it failed, and None that it gives up, even while it is still queued.
-        """
+        """Note the outcome of the request with which an attempt asked the server for the lock; see `LocalQueue.settle`."""
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Move the server-queue position of an attempt whose event loop was closed to the next waiter of this process.
+        """Move the position of an attempt whose event loop was closed to the next waiter of this process, if there is one.
 
-        Return True if the next waiter has the position now. Return False if there is no next waiter, or the server no longer
-        has the position. The caller holds the mutex.
+        Return True if the next waiter has the position now. The caller holds the mutex.
         """
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
@@ -152,10 +142,7 @@ class Queue(Protocol):
         """
 
     def on_time(self, now: float) -> float:
-        """Release a lease that has lingered long enough, wake waiters whose time is up, and check the lease if that is due.
-
-        Return the monotonic time, in seconds, of the next call; infinity: no call is needed. The caller holds the mutex.
-        """
+        """Do what is due at monotonic time ``now``, as described in `LocalQueue.on_time`. The caller holds the mutex."""
 
 
 class Registrar(Protocol):
@@ -580,7 +567,6 @@ class HeldLease:
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Note that the holder called ``progress()`` at monotonic time ``now``, so that ``progress_within`` starts again."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 

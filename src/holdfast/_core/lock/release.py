@@ -11,10 +11,9 @@ from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUnti
 async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
     """Remove the lock or the queue position that the server stores for an attempt. Never raises a WireError.
 
-    If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
-    The server may not reply for a moment, or refuse the revocation, for example for lack of a permission. The keeper
-    (background thread) then repeats the revocation until the lease has ended. ``latest``: `HeldLease.latest` of the attempt's
-    lease, if it has one. This is later than usual if a renewal has made the lease longer.
+    If a copy of the attempt's request may still arrive, the token is revoked, so that the server refuses the copy. If the
+    revocation fails, the keeper (background thread) repeats it until the lease has ended. ``latest``: `HeldLease.latest` of the
+    attempt's lease, if it has one.
     """
     if not attempt.may_be_on_server:
         return
@@ -61,9 +60,8 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
     """Release the lock and hand it over to the first waiter in the queue. Return False if it was no longer held.
 
     ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
-    still arrive; the server then refuses that copy. ``attempt``: attempt for which `_core.lock.uncontended` may have sent a
-    release request already. Its outcome, `Attempt.first`, then counts as the outcome of the first try. Raises NotSent or
-    Unknown if the server is unreachable, Refused if it refuses.
+    still arrive; the server then refuses that copy. ``attempt``: attempt whose `Attempt.first` is the outcome of a first try by
+    `_core.lock.uncontended`; None: there was no such try. Raises WireError if the server is unreachable.
     """
     resent = False
     failures = 0

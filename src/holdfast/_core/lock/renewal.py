@@ -36,7 +36,6 @@ BATCH = 100
 
 
 def broken_by(whom: str) -> str:
-    """Return the reason for the loss of a lease after the person ``whom`` has broken the lock."""
     return f"it was broken by {whom}"
 
 
@@ -45,8 +44,7 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 
     ``made``: monotonic time, in seconds, at which the renewal is requested; also its sequence number. Return whether the lease
     is still held, the monotonic time at which the request was sent, and whether the server recorded the sequence number. The
-    time is minus infinity if the server had already carried out a later renewal. Raises NotSent or Unknown if the server is
-    unreachable, Refused if the server replies with an error.
+    time is minus infinity if the server had already carried out a later renewal. Raises WireError if the server is unreachable.
     """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
@@ -186,7 +184,6 @@ class Renewing:
         return len(self._where)
 
     def get(self, token: str) -> HeldLease | None:
-        """Return the lease that is held under this token; None: no such lease is known."""
         return self._slots.get(self._where.get(token, -1), {}).get(token)
 
     def held_leases(self) -> list[HeldLease]:
@@ -228,9 +225,8 @@ class Renewing:
         """Mark the older of two conflicting leases of one key as lost, and return the leases that were marked now.
 
         The server grants a key again only after the earlier lease has ended there. So if this process believes that it holds
-        two leases of a key, the one with the lower fence is lost. This may even be ``held_lease``, the lease that was added
-        last, if its reply was read late. Leases of a read-write lock conflict only if together they have more permits than
-        exist.
+        two leases of a key, the one with the lower fence is lost. This may be ``held_lease``, if its reply was read late.
+        Leases of a read-write lock conflict only if together they have more permits than exist.
         """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits
         if permits is None:

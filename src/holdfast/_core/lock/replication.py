@@ -14,8 +14,7 @@ async def acknowledged(result: Grant | Busy) -> Grant | Busy:
     """Wait until replicas have acknowledged a lock that was just acquired, if its option ``replicas`` asks for that.
 
     Return the grant, which then has a full lease. Return Busy unchanged. Raises Refused if too few replicas acknowledged the
-    lock or if the lock was lost meanwhile, and another WireError if the server is unreachable. After an error, the caller
-    releases the lock.
+    lock or if the lock was lost meanwhile, or another WireError. After an error, the caller releases the lock.
     """
     spec = result.attempt.spec if isinstance(result, Grant) else None
     if spec is None or not spec.replicas:

@@ -1,16 +1,15 @@
 """The waiters of one process on one server. `Waiting` is notified of events, and returns the requests to send.
 
 When a holder releases a lock, the server hands it over to the first waiter and sends a message to the waiter's process. Such a
-message may get lost, and anybody may forge one. So waiters do not rely on messages. A script, the refresh, tells the server
-that the waiters still wait, and asks which of them have got their locks. One refresh for all waiters is sent once a second. A
-waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
-subscribed again. While a client of another library holds the lock, its waiter is refreshed ten times a second, because that
-client sends no message when it releases the lock.
+message may get lost, and anybody may forge one. So a script, the refresh, asks the server once a second which waiters have got
+their locks. It also tells the server that they still wait. A waiter is refreshed earlier when the holder's lease ends, and when
+the inbox (the channel for messages to this process) is subscribed again. While a client of another library holds the lock, the
+waiter is refreshed ten times a second, because that client sends no message when it releases the lock.
 
 The server keeps a handed-over lock for its new holder only during the claim window (`CLAIM_WINDOW_S`). Only within this window
-does a waiter accept a hand-over message without asking the server. It counts the window from its last request with the reply
-"waiting". That request was sent before the hand-over, so the window never ends later for the waiter than for the server. A
-message is ignored if its fence is not higher than the last fence that the waiter has seen.
+does a waiter believe a hand-over message without asking the server. It counts the window from its last request with the reply
+"waiting". That request was sent before the hand-over, so the waiter's window never ends later than the server's. A message is
+ignored if its fence is not higher than the last fence that the waiter has seen.
 """
 
 from __future__ import annotations

@@ -73,10 +73,9 @@ EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
     """Replace the holder's ``token`` by the ticket's token, with a lease of ``seconds`` seconds.
 
-    If `Attempt.token` of the ticket is empty, it is set to a new token first. Return Void if ``token`` does not hold the lock.
-    Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. If the outcome
-    of the exchange is unknown, or the operation is interrupted, ``ticket.maybe_in_flight`` is True. The ticket is then revoked,
-    and the lock released. After any other error, the holder still holds the lock.
+    Return Void if ``token`` does not hold the lock. Raises WireError or KeyConflict. If the outcome of the exchange is unknown,
+    or the operation is interrupted, ``ticket.maybe_in_flight`` is True. The ticket is then revoked, and the lock released.
+    After any other error, the holder still holds the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -105,10 +104,9 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
-    Return a Grant, whose lease is registered, or Void if the ticket has expired or is not valid any more. Raises WireError if
-    the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. After an error, this process does
-    not hold the lock. If the server has carried out the request by then, the lock is released; otherwise the ticket can still
-    be used.
+    Return Void if the ticket has expired or is not valid any more. Raises WireError or KeyConflict. After an error, this
+    process does not hold the lock. If the server has carried out the request by then, the lock is released; otherwise the
+    ticket can still be used.
     """
     spec = attempt.spec
     try:

@@ -1,12 +1,11 @@
-"""Acquire and release a lock that nobody else wants, with plain functions for the common outcome instead of an operation.
+"""Acquire and release a lock that nobody else wants, with plain functions instead of an operation.
 
-To acquire a lock, a driver calls `lead`, sends the request, and calls `took` with the server's reply. To release it, a driver
-calls `leave`, sends the request, and calls `left` with the reply. If another attempt of the process has the turn, the driver
-calls `park`, and `woken` after the wait. If the outcome is not the common one, these functions return None or False. Then the
-operation goes on (`_core.lock.acquire.acquire` or `_core.lock.release.release`). It gets the outcome of the request that was
-sent, and repeats the request only after an error.
+To acquire a lock, a driver calls `lead`, sends the request, and calls `took` with the reply. To release it, a driver calls
+`leave`, sends the request, and calls `left` with the reply. If another attempt of the process has the turn, the driver calls
+`park`, and `woken` after the wait. In an uncommon case, these functions return None or False. Then the operation goes on
+(`_core.lock.acquire.acquire` or `_core.lock.release.release`), with the outcome of the request that was sent.
 
-An exception of a signal handler or a cancellation may end the caller at any point. After `lead`, the caller then runs
+A signal handler or a cancellation may end the caller at any point. After `lead`, the caller then runs
 `_core.lock.acquire.abandon`. After `leave`, it revokes the token of the lease.
 """
 

@@ -1,13 +1,11 @@
 """Barriers. A fixed number of participants, in any processes, wait for each other. Then all of them go on, or all fail.
 
-The server stores an entry for each waiting participant. The participant refreshes the entry, which otherwise expires. If an
-entry expires, its participant is taken for dead, and the barrier is broken. Then all participants fail with Broken. In
-`threading.Barrier`, a timeout has the same effect.
+The server stores an entry for each waiting participant, which refreshes it. If an entry expires, its participant is taken for
+dead, and the barrier is broken. Then all participants fail with Broken, as after a timeout in `threading.Barrier`.
 
-One script makes all decisions. When a participant is notified, it asks the server for the outcome. The server stores the
-outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant that arrives last runs
-it, and the others go on afterwards. During the action, that participant holds a lease, which the keeper (background thread)
-renews.
+The server stores the outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant
+that arrives last runs it, and the others go on afterwards. During the action, that participant holds a lease, which the keeper
+(background thread) renews.
 """
 
 from __future__ import annotations
@@ -196,19 +194,15 @@ async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
 
 
 async def look(barrier_spec: BarrierSpec) -> Standing:
-    """Return the barrier's current state.
-
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
-    another number of participants.
-    """
+    """Return the barrier's current state. Raises WireError, KeyConflict or CountMismatch."""
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, "", "look")))
 
 
 async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
     """Change the barrier's state, and return the new state. ``how``: "abort" (break the barrier) or "reset".
 
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data. If the barrier has another number of
-    participants, "abort" raises CountMismatch, and "reset" sets the number.
+    If the barrier has another number of participants, "abort" raises CountMismatch, and "reset" sets the number. Both raise
+    WireError or KeyConflict.
     """
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await NewToken(), how)))
 
@@ -223,9 +217,8 @@ async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *
     """Wait at the barrier until all participants have arrived. Return the number of this participant, from 0 on.
 
     If this participant arrives last and ``acts`` is true, return a Duty instead. The participant then has to run the action.
-    ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken if the barrier is broken.
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
-    another number of participants.
+    ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken, WireError, KeyConflict or
+    CountMismatch.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait
@@ -318,7 +311,7 @@ def _process(me: Participant) -> str:
 async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
     """Report that the action has succeeded, so that all participants go on. Return this participant's number.
 
-    Raises WireError if the server is unreachable, Broken if the action's lease was lost.
+    Raises Broken if the action's lease was lost, or WireError.
     """
     await _end_duty(me)
     return _outcome(me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "pass"))))

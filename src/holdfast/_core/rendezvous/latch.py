@@ -1,10 +1,9 @@
 """Latches. Clients wait until a count on the server has been counted down to zero. An event is a latch with the count one.
 
-Each request to count down has a token of its own. If the reply is missing, the request is repeated with this token, and is
-still counted only once. The server stores the time of the latch's last opening. A waiter compares this time with the one that
-it saw at its start. So it notices an opening even if the latch was reset at once afterwards, as a waiter of `threading.Event`
-does. If several callers in one process wait for a latch, one of them is notified, and asks the server for all
-(`_core.single_flight.coalesce`).
+If the reply to a request to count down is missing, the request is repeated with the same token, and is counted only once. A
+waiter also notices an opening after which the latch was reset at once, as a waiter of `threading.Event` does. To this end, the
+server stores the time of the last opening, and the waiter compares it with the one at its start. If several callers in one
+process wait for a latch, one of them is notified, and asks the server for all (`_core.single_flight.coalesce`).
 """
 
 from __future__ import annotations
@@ -145,11 +144,7 @@ async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch
 
 
 async def look(latch: LatchSpec) -> Seen:
-    """Return the latch's current state.
-
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another
-    count.
-    """
+    """Return the latch's current state. Raises WireError, KeyConflict or CountMismatch."""
     return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 
 
@@ -157,17 +152,15 @@ async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
     """Lower the latch's count by ``by``, but not below zero. Return the latch's new state.
 
     ``name``: name of the thing that is counted. Each name counts only once until `reset`; with an empty name, each call counts.
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another
-    count.
+    Raises WireError, KeyConflict or CountMismatch.
     """
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 
 
 async def reset(latch: LatchSpec) -> Seen:
-    """Set the latch's count back to `LatchSpec.count`, and return the latch's new state.
+    """Set the latch's count back to `LatchSpec.count`, even if it had another one. Return the latch's new state.
 
-    This also works if the latch was created with another count. Raises WireError if the server is unreachable, KeyConflict if a
-    key holds other data.
+    Raises WireError or KeyConflict.
     """
     return await _seen(latch, await retry_idempotent(_run(latch, "reset", await NewToken())))
 
@@ -175,9 +168,8 @@ async def reset(latch: LatchSpec) -> Seen:
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
     """Wait until the latch is open, and return True. Return False after ``wait`` seconds (None: without limit).
 
-    It also returns True if the latch was opened during the wait, and reset since. Raises WireError if the server is
-    unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another count. Raises Forgotten if the
-    server has lost the state of a latch; a lost event counts as not set.
+    It also returns True if the latch was opened during the wait, and reset since. Raises WireError, KeyConflict or
+    CountMismatch. Raises Forgotten if the server has lost the state of a latch; a lost event counts as not set.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait

@@ -1,16 +1,13 @@
 """Serve a schedule in one process. Ask the server for runs of jobs that are due, and report runs that have ended.
 
-A tick is a time at which a job is scheduled. Every process that serves a schedule claims each tick when it is due. One request
-claims the ticks of all jobs. The server grants each tick to the first process that claims it, and refuses the claims that
-arrive later.
+A tick is a time at which a job is scheduled. Every process that serves a schedule claims each tick when it is due, and the
+server grants the tick to the first of them.
 
-A process must not claim a tick early. It estimates the server's time from the server's last reply and its own monotonic clock,
-so its wall clock does not matter. The reply has spent some time on its way, so the estimate is never ahead of the server's
-time.
+A process must not claim a tick early. It estimates the server's time from the server's last reply and its own monotonic clock.
+The reply has spent some time on its way, so the estimate is never ahead of the server's time.
 
-`ScheduleState` has the state of the schedule in this process. The caller calls `turn` again and again, and carries out the
-tasks that `turn` returns. For example, the caller begins a run in a thread or task, and calls `ScheduleState.end` when the run
-has ended.
+The caller calls `turn` again and again, and carries out the tasks that `turn` returns. For example, the caller begins a run in
+a thread or task, and calls `ScheduleState.end` when the run has ended.
 """
 
 from __future__ import annotations
@@ -60,10 +57,7 @@ async def begin(state: ScheduleState) -> None:
 
 
 async def _look_for_rivals(state: ScheduleState) -> None:
-    """Raise ConfigError if another process serves other code under the name of one of the jobs. Register nothing.
-
-    Raises WireError if the server is unreachable.
-    """
+    """Raise ConfigError if another process serves other code under the name of one of the jobs. Register nothing."""
     jobs = state.unregistered()
     for at in range(0, len(jobs), BATCH):
         batch = jobs[at : at + BATCH]
@@ -96,7 +90,7 @@ async def turn(state: ScheduleState) -> list[Todo] | None:
 async def ask(state: ScheduleState, now: float) -> bool:
     """Send the next request and handle its reply. Return False if there was nothing to send.
 
-    Raises WireError if the server does not reply.
+    Raises WireError if the server is unreachable.
     """
     if state.unregistered() and now >= state.retry_at:
         await register(state)
@@ -126,5 +120,4 @@ async def _wait(state: ScheduleState) -> None:
 
 
 async def leave(state: ScheduleState) -> None:
-    """End the subscription to notifications about the schedule."""
     await Unsubscribe(state.listener)

@@ -448,7 +448,6 @@ class ScheduleState:
         job.next = tick
 
     def told_of(self, job: ServedJob, rival: Rival | Registered) -> str:
-        """Return the message that another process serves other code under the name of a job."""
         return f"job {job.name!r} is {job.origin} here, and is being served as {rival.other} by {rival.who}"
 
     def registered(self, jobs: list[ServedJob], answers: list[Declared] | Rival) -> None:

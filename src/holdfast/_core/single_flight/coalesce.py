@@ -1,13 +1,12 @@
 """Coalesce the callers in one process that wait for the same key. One of them, the leader, asks the server for all.
 
-So a thousand waiting tasks cost the server one subscription and one request. The leader shares the server's reply with the
-callers that waited when it sent the request. A caller that joins later does not get this reply, because the value may have been
-invalidated between the request and the caller's start.
+So a thousand waiting tasks cost the server one subscription and one request. The leader shares the reply with the callers that
+waited when it sent the request. A caller that joins later does not get this reply, because the value may have been invalidated
+before the caller's start.
 
-If a load in this process fails, the callers that waited during the load get its error, unless something was invalidated since
-the load began. The process asks the server whether that is so. Meanwhile these callers are held back (`Coalescer.hold_back`),
-which means that they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again at once
-and fail again.
+If a load in this process fails, the callers that waited for it get its error, unless something was invalidated since the load
+began. While the server is asked about this, these callers are held back (`Coalescer.hold_back`), which means that they must not
+ask the server. Otherwise the leader would load again at once, and fail again.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ The caller that got the load ends it with `store_loaded` or `cancel_load`, which
 lease like that of a lock, which the keeper (background thread) renews. Each load has a fence, higher than that of every earlier
 load.
 
-`delete` and `invalidate` also affect a load that is under way, because its value is then not stored. `delete` revokes the lease
-of the load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid,
-so that late requests are refused. The scripts on the server make all decisions, by the server's clock.
+If `delete` or `invalidate` is called during a load, the value of the load is not stored. `delete` revokes the lease of the
+load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid, so that
+late requests are refused.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt 
     """Send a request, which must be harmless to carry out twice, until the server replies or the outage budget is used up.
 
     The budget, `EntrySpec.outage_budget`, counts from ``began``. If there is no connection, the error is raised at once.
-    ``attempt``: attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError if the
-    server refuses or does not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
+    ``attempt``: attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError,
+    KeyConflict or TooLong.
     """
     while True:
         doubt = attempt.maybe_in_flight if attempt is not None else False
@@ -239,8 +239,8 @@ async def get_or_lease(
     after `LookupPolicy.wait` seconds. Absent means that there is no value, and the caller does not want to load it. Failed
     means that a load in this process, for which the caller waited, has failed (see `cancel_load`).
 
-    ``attempt``: a new attempt, which the caller passes if it may have to `abandon` it; None: create one. Raises WireError if
-    the server does not reply, KeyConflict if a key holds other data.
+    ``attempt``: a new attempt, which the caller passes if it may have to `abandon` it; None: create one. Raises WireError or
+    KeyConflict.
     """
     began = await Now()
     if policy.fast_read and not policy.early:
@@ -556,12 +556,12 @@ async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: 
     """Store a value that the caller already has, replacing any stored value.
 
     ``kind``: word that says what ``data`` contains. ``ttl``: seconds for which the value is fresh. ``stale``: further seconds
-    for which it is kept. A load that is under way can no longer store its value. Raises WireError if the server does not reply.
+    for which it is kept. A load that is under way can no longer store its value. Raises WireError if the server is unreachable.
 
     This takes two round trips. The first one takes the load over, as if the caller loaded the value, and returns a fence. The
     second one stores the value under this fence, if the load is still the caller's. So a late copy of either request cannot
-    replace the value of a later call. If a later call or an invalidation comes in between, the value is not stored, and an
-    older value is deleted.
+    replace the value of a later call. If a later call or an invalidation comes in between, an older value is deleted, and
+    nothing is stored.
     """
     attempt = Attempt(entry.spec, await NewToken())
     load, state, floors = entry.spec.keys
