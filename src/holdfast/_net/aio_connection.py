@@ -73,7 +73,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Monotonic time, in seconds, at which the server last sent data, or at which the wait for a reply began after that."""
+        """Monotonic time, in seconds, at which the server last sent data, or at which the first request after that was sent."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._flush_asked = 0.0

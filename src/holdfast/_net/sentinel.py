@@ -54,8 +54,8 @@ class Sentinel:
     def find(self, timeout: float) -> Endpoint:
         """Return the primary, after it has confirmed its role.
 
-        Raises NotSent if no Sentinel answers within ``timeout`` seconds. Raises Refused if the Sentinels name no primary. The
-        code of Refused is MASTERDOWN if no server that they name is a primary now, as during a failover.
+        Raises NotSent if no Sentinel answers within ``timeout`` seconds, and Refused if the Sentinels refuse or do not know the
+        service. The code of Refused is MASTERDOWN if no server that they name is a primary now, as during a failover.
         """
         deadline = monotonic() + timeout
         said: list[str] = []

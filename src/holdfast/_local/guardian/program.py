@@ -71,7 +71,7 @@ def send(group: int, signum: int) -> None:
 
 
 def alive(group: int) -> bool:
-    """Return True if a process group has a member that is not a zombie; used on systems without a subreaper, such as macOS.
+    """Return True if a process group has a member that is not a zombie. Used where orphans do not become our children (macOS).
 
     In a container whose process 1 does not reap them, zombies stay forever. One listing of the processes may miss a member that
     is being forked, or may come from a /proc of another PID namespace. So the result is False only if two successive listings

@@ -153,7 +153,7 @@ class Runner:
         raise NotImplementedError
 
     def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:  # noqa: ARG002 - see `Driver`
-        """Ask the server for a lock that nobody else wants, or wait in the local queue.
+        """Ask the server for a lock by one request, or wait in the local queue.
 
         Return a future to await before `finish`; None: only an operation can acquire the lock. ``wait``: as in
         `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.acquire.abandon`, or calls
@@ -166,7 +166,7 @@ class Runner:
         raise NotImplementedError
 
     async def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - see `Driver`
-        """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
+        """Release a lock by one request. Return True once it is released, and False if nothing was begun.
 
         Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
         ``lease``: the user's lease. It is abandoned if meanwhile the task is cancelled or its event loop closed.

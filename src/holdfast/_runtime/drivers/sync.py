@@ -77,15 +77,15 @@ class Runner:
         raise NotImplementedError
 
     def acquire(self, attempt: Attempt, wait: float | None) -> Grant | None:  # noqa: ARG002 - for drivers that can
-        """Acquire a lock that nobody else wants. Return None for any other outcome, from which the operation goes on.
+        """Acquire a lock by one request, or by a lease that is handed on in this process.
 
-        ``wait``: as in `_core.lock.uncontended.lead`. After an exception, the caller runs the operation
-        `_core.lock.acquire.abandon`.
+        Return None for any other outcome, from which the operation goes on. ``wait``: as in `_core.lock.uncontended.lead`.
+        After an exception, the caller runs the operation `_core.lock.acquire.abandon`.
         """
         return None
 
     def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for drivers that can
-        """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
+        """Release a lock by one request. Return True once it is released, and False if nothing was begun.
 
         Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
         After an exception, the caller revokes the token of the lease. ``lease``: the user's lease.

@@ -107,7 +107,7 @@ class Keeper:
             self.safely(self.report, lost)
 
     def attend(self, at: float) -> None:
-        """Have the thread attend to a new lease by monotonic time ``at``, in seconds. The caller holds the mutex."""
+        """Have the thread wake by monotonic time ``at``, in seconds, for a new lease. The caller holds the mutex."""
         self._long_leases.look_later()
         if self.collected:
             self._poke()
