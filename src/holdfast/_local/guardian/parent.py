@@ -350,7 +350,7 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
     try:
         guardian_program.rename()
         wake = guardian_program.retreat({int(stuck)})
-        signal.signal(signal.SIGTERM, guardian_program.noted)  # SIGTERM is the order to take over
+        signal.signal(signal.SIGTERM, guardian_program.noted)  # by SIGTERM, `Guard.take_over` asks to end all
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         guardian_program.empty_hands(0, 1, 2)
         told = False

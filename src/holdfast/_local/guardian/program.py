@@ -165,7 +165,7 @@ class Group:
                 os.close(fd)
 
     def reap(self) -> list[int]:
-        """Reap ended processes. Return the signal of each stop of the leader (job control)."""
+        """Reap ended processes. Return the signals that have stopped the leader since the last call (job control)."""
         if not self.pid or self.gone:
             return []
         stops = self._look_at_leader() if self.status is None else []

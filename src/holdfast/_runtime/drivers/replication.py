@@ -1,4 +1,4 @@
-"""Wait until replicas have acknowledged a lock, by the command WAIT, for the drivers of threads and of asyncio."""
+"""Wait by the command WAIT until replicas have acknowledged a lock. The drivers for threads and asyncio use this module."""
 
 from __future__ import annotations
 
