@@ -179,7 +179,7 @@ class InboxAddress(NamedTuple):
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
-        """Split a batch into groups that one request can contain.
+        """Split a batch into groups, each of which one request can contain.
 
         All locks in a group are of one kind (plain locks or permits), of one prefix, and in a Cluster in one slot.
         """

@@ -428,7 +428,7 @@ class AskServer(Struct):
 
 
 class Extend(Struct):
-    """The order to extend a lease on the server first, because the attempt got it without a fence, or too near its end.
+    """The instruction to extend a lease on the server before its use, because it has no fence left or is near its end.
 
     ``fences``: number of further fences to reserve for this process; 0: none.
     """
@@ -504,9 +504,9 @@ class HeldLease:
     asked_at: float
     """Monotonic time, in seconds, of the last renewal request (by the user or the keeper); also its sequence number."""
     shortest: float
-    """Length, in seconds, of the shortest lease requested since the last renewal that the server confirmed and numbered.
+    """Length, in seconds, of the shortest lease requested since the server last recorded the number of a renewal.
 
-    If the server does not number renewals, a late copy of that request may still shorten the lease to this length.
+    Until it records a later number, a late copy of that request may still shorten the lease to this length.
     """
     latest: float
     """Latest monotonic time, in seconds, at which a server may still keep the lease. A release is repeated until then."""

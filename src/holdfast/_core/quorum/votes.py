@@ -39,10 +39,10 @@ class ServerSet(NamedTuple):
 
 
 class ServerClockEstimate:
-    """An estimate of the clock of the server whose clock is ahead of all others.
+    """An estimate of the time of the server whose clock is ahead of all others.
 
-    Clients ask all servers for a fence that is this clock's time. All servers then issue the same fence, so that usually no
-    second round trip is needed to confirm the highest one.
+    Clients ask all servers for a fence that equals this time. All servers then issue the same fence, so that usually no second
+    round trip is needed to confirm the highest one.
     """
 
     __slots__ = ("_ahead",)

@@ -142,7 +142,7 @@ class LookupPolicy:
     """Seconds for which a value that is not fresh any more is accepted while another caller loads a new one, or if `load` is
     False."""
     early: int = 0
-    """Time before the end of a value's freshness from which the caller loads a new one; 0: a fresh value is never replaced.
+    """How long before a value becomes stale the caller loads a new one; 0: a fresh value is never replaced.
 
     The unit is a thousandth of the duration of the last load. For XFetch, pass ``-1000 * beta * log(u)`` with a new random
     ``u`` from (0, 1] for each lookup.
