@@ -225,7 +225,6 @@ async def listens(public: str, key: str) -> bool:
 
 
 async def waiters_of_holder(key: str) -> list[Link]:
-    """Return the waits in the record of the process that holds the lock ``key``."""
     public, _ = await holder(key)
     return await waiters(public[:PROCESS], home(public, key.encode()))
 

@@ -296,7 +296,6 @@ class LocalQueue:
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if this process has the lease, and ``attempt`` has the turn."""
         return self.turn_of is attempt and self.held_lease is not None
 
     # Called by an attempt, with the outcome of its turn
