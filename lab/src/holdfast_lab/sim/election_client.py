@@ -28,7 +28,7 @@ from holdfast_lab.sim.worker import Cancelled, Slot, Worker
 
 
 class Term(BaseTermCore, lock_client.Lease):
-    """A term of an election, as in production. If the term is lost, the history records it."""
+    """A term, as in production. Its loss is recorded."""
 
     def notice_loss(self) -> None:
         super().notice_loss()
@@ -37,24 +37,22 @@ class Term(BaseTermCore, lock_client.Lease):
 
 @dataclass(slots=True)
 class Election:
-    """The data that all simulated candidates and observers of one election share."""
+    """What all candidates and observers of one election share."""
 
     spec: Spec
     terms: list[tuple[Candidate, Term]] = field(default_factory=list)
-    """All terms of the election so far, each with its candidate."""
+    """All terms so far, each with its candidate."""
 
     @property
     def election_keys(self) -> ElectionKeys:
         return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
 
     def believers(self, but: Term) -> list[str]:
-        """Return the names of the candidates that believe that they lead now, except the candidate whose term is ``but``."""
+        """Return the names of the other candidates that believe that they lead."""
         return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
 
 
 class Candidate(lock_client.Lock):
-    """A candidate of an election, run by one worker (simulated thread or task)."""
-
     _strategy = elections.FOR_A_CANDIDATE
 
     def __init__(self, worker: Worker, election: Election, name: str) -> None:
@@ -75,7 +73,7 @@ class Candidate(lock_client.Lock):
         worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
 
     async def campaign(self, wait: float | None) -> Term | None:
-        """Campaign for at most ``wait`` seconds. Return the term; None if the candidate was not elected or lost it at once."""
+        """Campaign for at most ``wait`` seconds. Return None if the candidate was not elected, or lost the term at once."""
         term = await self.acquire(wait)
         if not isinstance(term, Term) or not term.remaining():
             return None
@@ -88,7 +86,7 @@ class Candidate(lock_client.Lock):
         await self.release(term)
 
     async def say(self, term: Term, value: str) -> None:
-        """Publish a new value of this term to the observers. An error is ignored."""
+        """Publish a new value of this term. An error is ignored."""
         try:
             with self.worker.operation():
                 await term.replace_value(value)
@@ -96,7 +94,7 @@ class Candidate(lock_client.Lock):
             pass
 
     async def hand_over(self, term: Term, to: str) -> str:
-        """Hand the term over to the candidate named ``to``.
+        """Hand the term over to the candidate ``to``.
 
         Return "handed" on success, "kept" if ``to`` does not campaign, or the name of the error.
         """
@@ -121,16 +119,13 @@ class Candidate(lock_client.Lock):
 
 
 class Observer:
-    """An observer of an election, run by one worker (simulated thread or task)."""
-
     def __init__(self, worker: Worker, election: Election) -> None:
         self.worker = worker
         self.election = election
         self.watch = LeaderWatch()
 
     async def see(self) -> Elected | None:
-        """Wait for the next change of the leader. Return the new leader, or None if nobody leads. After a WireError, try
-        again."""
+        """Wait for the next change of the leader. Return the new leader, or None if nobody leads."""
         while True:
             try:
                 try:
@@ -140,7 +135,7 @@ class Observer:
                     await Sleep(0.5)
                     continue
             except Cancelled:
-                self.watch = LeaderWatch()  # the observer starts over with a new watch
+                self.watch = LeaderWatch()
             else:
                 self._saw(*(found or ("", 0, "")))
                 return found

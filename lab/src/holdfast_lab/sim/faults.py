@@ -1,7 +1,6 @@
-"""The faults that can be injected into a simulated history: one function for each fault, and `mishaps` for faults of
-requests.
+"""The faults of a simulated history: a function for each fault, and `mishaps` for faults of single requests.
 
-Each fault begins at once and is recorded in the history. A fault with a duration ends by itself.
+Each fault begins at once and is recorded. A fault with a duration ends by itself.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process
 
 Fault = Callable[[World, random.Random, float], None]
-"""A function that injects a fault into a world. Its arguments are the world, random numbers for the details, and a duration.
-
-The duration is in seconds. Faults that have no duration ignore it.
-"""
+"""A function that injects a fault: of a world, with random details, for so many seconds. Some faults have no duration."""
 
 
 def _told(
@@ -37,11 +33,10 @@ def _told(
     lock: str = "",
     lease: str = "",
 ) -> None:
-    """Record a fault in the history. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
+    """Record a fault. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
 
-    If ``heal`` is None, the fault has no duration. ``what`` describes the fault, and ``who`` is the process or server that it
-    hits. ``lock`` is the name of the lock that the fault concerns, and ``lease`` has the names of the leases. If one of them is
-    empty, the fault may concern any lock or any lease.
+    If ``heal`` is None, the fault has no duration. ``who`` is the process or server that it hits. ``lock`` and ``lease`` name
+    what the fault concerns; "" stands for any lock or lease.
     """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
@@ -64,7 +59,6 @@ def _process(world: World, rng: random.Random) -> Process | None:
 
 
 def cut(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cut a random connection between a process and a server."""
     wire = _wire(world, rng)
     if wire is not None:
         _told(world, "cut", wire.process.name, 0.0)
@@ -72,7 +66,7 @@ def cut(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def silence(world: World, rng: random.Random, _lasts: float) -> None:
-    """Let a random connection fall silent: no message arrives any more, and neither end notices."""
+    """No message arrives any more on a random connection, and neither end notices."""
     wire = _wire(world, rng)
     if wire is not None and not wire.silent:
         world.note("fault", wire.process.name, note="silence")
@@ -80,7 +74,7 @@ def silence(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def pause(world: World, rng: random.Random, lasts: float) -> None:
-    """Pause a random process for ``lasts`` seconds, as SIGSTOP does."""
+    """Pause a random process, as SIGSTOP does."""
     process = _process(world, rng)
     if process is not None:
         _told(world, "pause", process.name, lasts, process.resume)
@@ -88,7 +82,6 @@ def pause(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def crash(world: World, rng: random.Random, _lasts: float) -> None:
-    """Kill a random process."""
     process = _process(world, rng)
     if process is not None:
         _told(world, "crash", process.name, 0.0)
@@ -96,7 +89,7 @@ def crash(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def close(world: World, rng: random.Random, _lasts: float) -> None:
-    """Close a random process in an orderly way: the process releases its locks, then exits."""
+    """Close a random process in an orderly way: it releases its locks, then exits."""
     process = _process(world, rng)
     if process is not None and not process.is_paused:
         _told(world, "crash: closed", process.name, 0.0)
@@ -113,15 +106,15 @@ def cancel(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def restart(world: World, rng: random.Random, lasts: float) -> None:
-    """Stop a random server for ``lasts`` seconds, then restart it with all its data."""
+    """Stop a random server, then restart it with all its data."""
     _down(world, rng.choice(world.servers), "restart", lasts, 0.0)
 
 
 def amnesia(world: World, rng: random.Random, lasts: float) -> None:
-    """Stop a random server for ``lasts`` seconds, then restart it without its data or without the last writes.
+    """Stop a random server, then restart it without its data or without the last writes.
 
-    In production, the last writes are lost if the end of the append-only file was not synced to disk, or if a replica
-    becomes the primary before it has received them.
+    In production, the last writes are lost if the append-only file was not synced to disk, or if a replica that lacks them
+    becomes the primary.
     """
     forgets = rng.choice((float("inf"), 1.0, 0.2))
     _down(world, rng.choice(world.servers), f"amnesia of {forgets:g} s", lasts, forgets)
@@ -134,14 +127,14 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """Delete all keys of a random server, as FLUSHALL does. Connections stay open, so no broken connection shows the loss."""
+    """Delete all keys of a random server, as FLUSHALL does. No broken connection shows the loss."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:
-    """Suspend a random server for ``lasts`` seconds. After that, it carries out the requests that arrived in this time."""
+    """Suspend a random server. When it resumes, it carries out the requests that have arrived."""
     server = rng.choice(world.servers)
     if not server.hung and server.reachable:
         _told(world, "slow: server stopped", server.name, lasts, server.wake)
@@ -149,7 +142,7 @@ def hang(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def refuse(world: World, rng: random.Random, lasts: float) -> None:
-    """Let a random server answer every request except SUBSCRIBE with the same error, for ``lasts`` seconds."""
+    """A random server answers every request except SUBSCRIBE with the same error."""
     server = rng.choice(world.servers)
     text = rng.choice(
         ("LOADING the dataset", "BUSY running a script", "READONLY a replica", "MISCONF no snapshots", "NOPERM no")
@@ -159,8 +152,7 @@ def refuse(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def move(world: World, server: Server, lasts: float) -> None:
-    """Move the Cluster slot of all keys to another server. The move takes ``lasts`` seconds, in which the server refuses
-    requests with several keys."""
+    """Move the Cluster slot of all keys. During the move, the server refuses requests with several keys."""
     if not server.moving:
         _told(world, "refused: the slot is moved", server.name, lasts, lambda: setattr(server, "moving", False))
         server.moving = True
@@ -168,22 +160,21 @@ def move(world: World, server: Server, lasts: float) -> None:
 
 
 def turn_away(world: World, process: Process, lasts: float) -> None:
-    """Refuse new connections of a process for ``lasts`` seconds, as a server does when it has reached its ``maxclients``."""
+    """Refuse new connections of a process, as a server does that has reached its ``maxclients``."""
     if not process.turned_away:
         _told(world, "refused: no new connection", process.name, lasts, lambda: setattr(process, "turned_away", False))
         process.turned_away = True
 
 
 def full(world: World, rng: random.Random, lasts: float) -> None:
-    """Fill the memory of a random server for ``lasts`` seconds, so that it refuses commands that may need memory."""
+    """Fill the memory of a random server, so that it refuses commands that may need memory."""
     server = rng.choice(world.servers)
     _told(world, "refused: memory is full", server.name, lasts, lambda: setattr(server.keyspace, "full", False))
     server.keyspace.full = True
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Cut some processes off from some servers for ``lasts`` seconds. Neither side notices. Delayed messages arrive
-    afterwards."""
+    """Cut some processes off from some servers. Neither side notices. Delayed messages arrive afterwards."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:
@@ -206,7 +197,6 @@ def _mend(process: Process) -> None:
 
 
 def _between(process: Process) -> list[Wire]:
-    """Return the connections of a process to the servers from which it is cut off."""
     return [
         wire
         for server in process.world.servers
@@ -217,15 +207,14 @@ def _between(process: Process) -> list[Wire]:
 
 
 def deaf(world: World, rng: random.Random, lasts: float) -> None:
-    """For ``lasts`` seconds, lose all messages that a random server publishes. Its PUBLISH still counts the subscribers as
-    receivers."""
+    """Lose all messages that a random server publishes. Its PUBLISH still counts the subscribers as receivers."""
     server = rng.choice(world.servers)
     _told(world, "deaf", server.name, lasts, lambda: setattr(server, "deaf", False))
     server.deaf = True
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cut a random process's connection for notifications. Messages published before the process subscribes again are lost."""
+    """Cut a random process's connection for notifications. What is published until it subscribes again is lost."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)
@@ -234,7 +223,7 @@ def unplug(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def stale(world: World, rng: random.Random, _lasts: float) -> None:
-    """Send a random waiter an outdated notification that it was granted the lock, with the last fence that the waiter knows."""
+    """Send a random waiter an outdated grant of the lock, with the last fence that the waiter knows."""
     waiting = [(wire, waiter) for wire in _inboxes(world) for waiter in wire.process.node.waiting.waiters()]
     if waiting:
         wire, waiter = rng.choice(waiting)
@@ -248,7 +237,7 @@ def _inboxes(world: World) -> list[Wire]:
 
 
 def clock(world: World, rng: random.Random, _lasts: float) -> None:
-    """Set the clock of a random server forward or back, by up to 5 seconds."""
+    """Set the clock of a random server forward or back."""
     server = rng.choice(world.servers)
     by = rng.choice((-1, 1)) * rng.choice((0.05, 1.0, 5.0))
     _told(world, f"clock {'back' if by < 0 else 'forward'} by {abs(by):g} s", server.name, 0.0)
@@ -256,8 +245,7 @@ def clock(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def foreign(world: World, rng: random.Random, lasts: float) -> None:
-    """Change the key of a random lock, as another program might. After ``lasts`` seconds, delete the key if it has no
-    expiry."""
+    """Change the key of a random lock, as another program might. Delete it later if it has no expiry."""
     server = rng.choice(world.servers)
     if server.locks:
         key = rng.choice(sorted(server.locks))
@@ -275,14 +263,14 @@ FAULTS: dict[str, Fault] = {
         foreign,
     )
 }  # fmt: skip
-"""The faults for histories with one server, by name."""
+"""The faults of histories with one server, by name."""
 
 QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
-"""The faults for histories with several servers, by name."""
+"""The faults of histories with several servers, by name."""
 
 
 def _leases(world: World, call: Call) -> str:
-    """Return the names of the leases whose tokens are arguments of a request, as one string, separated by spaces."""
+    """Name the leases whose tokens are arguments of a request."""
     tokens = [arg for arg in call.args if isinstance(arg, str)]
     return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
 
@@ -291,11 +279,10 @@ MISHAPS = ("lost-request", "lost-reply", "lost-reply", "duplicate", "slow")
 
 
 def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Callable[[Wire, Call], bool]:
-    """Return a function that injects a fault into the given share of the requests that arrive at servers.
+    """Return a function that injects one of ``kinds`` into the given share of the requests that arrive at servers.
 
-    A fault is one of ``kinds``: the request is lost, its reply is lost, the request is duplicated, or the request is delayed. A
-    loss also cuts the connection. The function returns True if the server must not carry out the request now: the request is
-    lost, is delayed, or was carried out already.
+    A lost request or reply also cuts the connection. The function returns True if the server must not carry out the request
+    now: it is lost, delayed, or carried out already.
     """
     rng = world.rng
 

@@ -1,4 +1,4 @@
-"""Leftovers: data that is still in processes or on servers when a simulated history has ended."""
+"""Leftovers: data that is still in processes or on servers when a simulated history is over."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.server import Server
 
 MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
-"""Keys by which a server shows that it has lost no data. They never expire, and are never counted as leftovers."""
+"""Keys that show that a server has lost no data. They never expire, and are no leftovers."""
 
 
 def write_the_end(world: World) -> None:
-    """Record the leftover data and the end of the history. All workers must have ended, and all leases must have expired."""
+    """Record the leftovers and the end of the history. All workers and all leases must have ended."""
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")
 
 
 def told_at_once(world: World, *despite: str) -> None:
-    """Record the data that is left right after all workers have ended. Do nothing if a fault may explain such data.
+    """Record what is left right after all workers have ended, unless a fault explains it.
 
-    A cancellation, or a fault whose note is in ``despite``, does not explain it.
+    A cancellation, or a fault whose note is in ``despite``, explains nothing.
     """
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_listener_ids(world)):
@@ -33,8 +33,7 @@ def told_at_once(world: World, *despite: str) -> None:
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """Yield a description of each waiter and each listener that is left in a queue or list on the servers. If there is only one
-    server, yield nothing."""
+    """Describe the waiters and listeners that are left on several servers."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
             if kind == b"zset":
@@ -42,7 +41,7 @@ def _listener_ids(world: World) -> Iterator[str]:
 
 
 def leftovers(world: World) -> list[str]:
-    """Return descriptions of data that must be gone once all workers have ended and all leases have expired."""
+    """Describe the data that must be gone once all workers and all leases have ended."""
     found: list[str] = []
     for process in world.processes:
         if process.here:
@@ -59,7 +58,6 @@ def leftovers(world: World) -> list[str]:
 
 
 def _at(server: Server) -> Iterator[str]:
-    """Yield descriptions of the leftovers on one server."""
     server.keyspace.now = int(server.wall() * 1e6)
     now_ms = server.keyspace.now // 1000
     for key, kind, value, expires in server.keyspace.dump():

@@ -1,4 +1,4 @@
-"""A lock and its lease in the simulation: a worker runs production's operations, and each step is recorded."""
+"""A lock and its lease in the simulation. A worker runs production's operations, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process
 
 NOWHERE = Endpoint(port=0)
-"""The endpoint of the first simulated server. The endpoints of the other servers have the index of the server as their port."""
+"""The endpoint of the first server. The other servers have their index as the port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
-    """Return the spec of a lock, with the timeout that the public API chooses for this ``ttl`` (seconds)."""
+    """Return the spec of a lock, with the timeout that the public API would choose."""
     keys = lock_keys(name, "hf:", None)
     return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
 class Lease(LeaseCore):
-    """A lease, as in production, that records its grant, its renewals, its release and its loss in the history."""
+    """A lease, as in production, that records its grant, its renewals, its release and its loss."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
@@ -53,7 +53,7 @@ class Lease(LeaseCore):
         self._key = grant.attempt.spec.key
         if held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
             self._world.rare["rare handed on to other options"] += 1
-        # A lease that was handed on must not be lost. A new lease may be lost if the reply was late; its loss is recorded next.
+        # A new lease may be lost because the reply was late. A lease that was handed on must not be lost.
         lost = held_lease.lost if held_lease is not grant.attempt.held_lease else ""
         self.note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, endpoint, grant)
@@ -62,15 +62,14 @@ class Lease(LeaseCore):
         self._world.note(kind, self._who, self._key, self.acquisition, lease=self.lease, **facts)
 
     def _good_until(self, held_lease: HeldLease) -> float:
-        """Return the time, in seconds of the process's clock, at which the lease ends according to the documentation.
+        """Return the time, by the process's clock, at which the lease ends according to the documentation.
 
-        The simulation computes two of the limits itself: the one that begins with the last `progress()`, and the one by
-        ``max_hold=``. So the rules notice if production computes them wrongly.
+        The limits of ``progress_within=`` and ``max_hold=`` are computed here, so that the rules notice if production errs.
         """
         return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
 
     def tell(self) -> None:
-        """Record the deadline of the lease in the history if the deadline has changed."""
+        """Record the deadline of the lease if it has changed."""
         deadline = self._good_until(self.held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
@@ -79,7 +78,7 @@ class Lease(LeaseCore):
     def notice_loss(self) -> None:
         if self.first_to_tell():
             if self in self._sim.leases and self.held_lease.lost == BOUNDED:
-                self.tell()  # the last renewal may have asked for a lease so short that its deadline has passed already
+                self.tell()  # the last renewal may have asked for a lease that is over already
             self._sim.leases.pop(self, None)
             self.note("lost", fence=self.fence, note=self.held_lease.lost)
         self.make_way()
@@ -89,32 +88,31 @@ class Lease(LeaseCore):
         self.note("again", fence=self.fence)
 
     def note_inner(self) -> None:
-        """Record the release of a repeated acquisition (of an RLock). The holder still holds the lock."""
+        """Record that a repeated acquisition was released. The holder still holds the lock."""
         self.note("inner", fence=self.fence)
 
     def leave(self) -> None:
-        """Record that the release of the lease begins."""
+        """Record that the release begins."""
         self._sim.leases.pop(self, None)
         self.note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
-        """Record that the release of the lease has ended. ``note`` is "" if it succeeded, or the name of the error.
+        """Record that the release has ended.
 
-        It may also be "cancelled", or "twice" if the lease had been released before.
+        ``note`` is "" if it succeeded, the name of the error, "cancelled", or "twice" if the lease had been released before.
         """
         self.note("released", note=note or ("passed" if self.passed else ""))
 
 
 class Lock:
-    """A named lock that one worker uses. It runs production's operations, with the steps that the public API adds to them.
+    """A lock that one worker uses.
 
-    If ``fair`` is True, the lock is a FairLock, which a process never hands on among its workers.
+    If ``fair`` is True, it is a FairLock, which is never handed on inside a process.
     """
 
     _strategy = ON_ONE_SERVER
     _is_direct = True
-    """True if the lock is on one server. If nobody else wants such a lock, the drivers acquire it with one request, and release
-    it with one request."""
+    """True if the lock is on one server. If it is free, the drivers then acquire and release it with one request each."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -136,7 +134,7 @@ class Lock:
         worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Acquire the lock within ``wait`` seconds. Return None if the lock stayed busy, or if the attempt failed."""
+        """Acquire the lock within ``wait`` seconds. Return None if it stayed busy, or the attempt failed."""
         with self.worker.operation():
             return await self._acquire(wait)
 
@@ -176,9 +174,9 @@ class Lock:
             return lease
 
     async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
-        """Try to acquire the lock as the drivers do: with one request, or by a turn in the local queue of the process.
+        """Try to acquire the lock as the drivers do: with one request, or by a turn in the local queue.
 
-        Return None if the operation has to go on after that.
+        Return None if the operation has to go on.
         """
         process = self.worker.process
         frame = lead(attempt, self.worker, process.clock(), wait)
@@ -197,16 +195,16 @@ class Lock:
             attempt.first = error
             return None
         held = answer.value
-        # The simulated connections carry typed replies, but `took` needs the raw reply.
+        # `took` needs the raw reply, but simulated connections carry typed ones.
         grant = took(attempt, [1, held.fence, held.last] if isinstance(held, Held) else held, answer.sent, answer.came)
         if grant is None:
             attempt.first = answer
         return grant
 
     async def _leave(self, lease: Lease) -> bool | None:
-        """Try to release the lock with one request, as the drivers do. Return True on success.
+        """Try to release the lock with one request, as the drivers do.
 
-        Return False if no request was sent, and None if a request was sent but the operation has to go on after it.
+        Return True on success, False if no request was sent, and None if the operation has to go on.
         """
         attempt, held_lease = lease.attempt, lease.held_lease
         frame = leave(attempt, held_lease, self.worker.process.clock())
@@ -223,7 +221,7 @@ class Lock:
         return None
 
     async def abandon(self, attempt: Attempt) -> None:
-        """Undo an attempt to acquire the lock, so that neither a lease nor a position in the queue is left behind."""
+        """Undo an attempt, so that it leaves neither a lease nor a position on the server."""
         await abandon(attempt, self._strategy)
 
     def new_attempt(self, slot: Slot) -> Attempt:
@@ -237,7 +235,7 @@ class Lock:
         return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
-        """Renew the lease explicitly, for ``ttl`` seconds (None: as long as before). An error is ignored."""
+        """Renew the lease explicitly (None: for as long as before). An error is ignored."""
         try:
             with self.worker.operation():
                 await lease.renew_on_server(ttl)
@@ -248,7 +246,6 @@ class Lock:
                 lease.tell()
 
     def progress(self, lease: Lease) -> None:
-        """Report progress of the holder (``progress()``), and record the new deadline of the lease."""
         try:
             lease.progress()
         except HoldfastError:
@@ -260,7 +257,7 @@ class Lock:
     async def downgrade(self, lease: Lease) -> None:
         """Downgrade the lease of a writer to that of a reader. An error is ignored.
 
-        The change is recorded before the request is sent, because the reply may be lost.
+        The change is recorded before the request, because the reply may be lost.
         """
         try:
             with self.worker.operation():
@@ -271,7 +268,7 @@ class Lock:
             pass
 
     async def release(self, lease: Lease) -> None:
-        """Release the lock. If the worker is cancelled during this, clean up as the end of a ``with`` statement does."""
+        """Release the lock. If the worker is cancelled, clean up as the end of a ``with`` statement does."""
         with self.worker.operation():
             await self._release(lease)
 
@@ -290,7 +287,7 @@ class Lock:
             raise
 
     async def release_again(self, lease: Lease) -> None:
-        """Release the lease a second time, as another thread may do. Record "twice" if this release reports success."""
+        """Release the lease a second time, as another thread may do. This must not succeed."""
         with self.worker.operation():
             try:
                 await self._give_back(lease)
@@ -299,15 +296,13 @@ class Lock:
         lease.left("twice")
 
     async def _give_back(self, lease: Lease) -> None:
-        """Release the lease, as the public API does."""
         attempt = lease.attempt
         done = attempt.is_direct and not lease.is_over() and await self._leave(lease)
         if not done and (done is None or not lease.hand_on()):
             await lease.release_on_server()
 
     def write(self, lease: Lease) -> None:
-        """Write to the protected store. Production's fence check refuses the write if its fence is lower than an earlier
-        one."""
+        """Write to the protected store. Production's fence check refuses a write with a lower fence than an earlier one."""
         world = self.worker.process.world
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)

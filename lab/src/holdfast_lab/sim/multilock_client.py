@@ -1,4 +1,4 @@
-"""A MultiLock in the simulation: one worker acquires several locks at once, and the steps of each lock are recorded."""
+"""A MultiLock in the simulation: one worker acquires several locks at once, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """One of the locks of a simulated MultiLock. It takes the place of `holdfast._api.multilock.Part`."""
+    """One of the locks of a MultiLock, in the place of `holdfast._api.multilock.Part`."""
 
     home: Any = None
 
@@ -33,13 +33,13 @@ class Part:
         self._whole = whole
         self._worker = lock.worker
         self.name = ""
-        """Name, in the history, of the current acquisition of this lock."""
+        """Name of the current acquisition of this lock."""
         self.asking = False
-        """True while the history has no outcome yet of the current acquisition of this lock."""
+        """True while the outcome of this acquisition is not recorded."""
         self.attempt = Attempt(lock.spec)
 
     def begin(self) -> None:
-        self.end("cancelled")  # an earlier acquisition has no outcome yet if another lock was lost during it
+        self.end("cancelled")  # if another lock was lost, the last acquisition has no outcome yet
         worker = self._worker
         process = worker.process
         worker.acquisitions += 1
@@ -55,7 +55,7 @@ class Part:
         self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
-        """Record that the acquisition of this lock has failed, unless its outcome is recorded already."""
+        """Record that the acquisition has failed, unless its outcome is recorded already."""
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name
@@ -122,29 +122,28 @@ class Part:
 
 
 class MultiLock:
-    """Several locks that one worker acquires and releases together. The methods are those of the simulation's `Lock`."""
+    """Several locks that one worker acquires together. The methods are those of `Lock`."""
 
     def __init__(self, worker: Worker, described: Sequence[Spec], *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described[0]
         self.until = 0.0
-        """Virtual time, in seconds, at which the current acquisition gives up; infinity: never."""
+        """Virtual time at which the current acquisition gives up."""
         self.wants: Part | None = None
         self.half: list[str] = []
-        """Violations of rule M1 (all or nothing): locks that are not held after a success, or still held after a failure."""
+        """Violations of "all or nothing": locks not held after a success, or still held after a failure."""
         self.taken = self.missed = 0
-        """Number of attempts to acquire all locks together that succeeded (`taken`), and that failed (`missed`)."""
+        """Number of acquisitions of all locks that succeeded (`taken`), and that failed (`missed`)."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
         self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
     def on_loss(self) -> None:
-        """End the wait for a further lock, because a lock that this acquisition already holds is lost."""
+        """End the wait for a further lock, because a lock held already is lost."""
         if self.wants is not None:
             abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 
     async def acquire(self, wait: float | None) -> Any:
-        """Acquire all locks within ``wait`` seconds. Return the locks, or None if one of them stayed busy or an error
-        occurred."""
+        """Acquire all locks within ``wait`` seconds. Return None if one stayed busy or an error occurred."""
         process = self.worker.process
         self.until = float("inf") if wait is None else process.true(process.clock() + wait)
         with self.worker.operation():
@@ -179,27 +178,23 @@ class MultiLock:
             self.half += [f"{part.lock.spec.key} is kept"] if part.lease is not None else []
 
     async def renew(self, _lease: Any, ttl: float | None = None) -> None:
-        """Renew the leases of all locks explicitly. Errors are ignored."""
         for part in self.parts:
             if part.lease is not None:
                 await part.lock.renew(part.lease, ttl)
 
     async def release(self, _lease: Any) -> None:
-        """Release all locks."""
         with self.worker.operation(), suppress(HoldfastError):
             await multilock.release(self.parts)
 
     def progress(self, _lease: Any) -> None:
-        """Report progress of the holder for the leases of all locks."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.progress(part.lease)
 
     async def release_again(self, _lease: Any) -> None:
-        """Do nothing. Histories of a single `Lock` test that a second release is refused."""
+        """Do nothing. Histories of a single `Lock` test this."""
 
     def write(self, _lease: Any) -> None:
-        """Write to the store that the locks protect: one write for each lock, with its fence."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.write(part.lease)

@@ -1,9 +1,7 @@
-"""Simulated connections between processes and servers. As in TCP, the messages of one direction arrive in the order of
-sending.
+"""Simulated connections. As in TCP, the messages of one direction arrive in the order of sending.
 
-A connection can be cut: messages that are under way then may or may not arrive. A connection can also fall silent: no
-message arrives any more, and neither end notices. A server may carry out a request after the sender has closed the
-connection.
+When a connection is cut, messages under way may or may not arrive. When it falls silent, no message arrives any more, and
+neither end notices. A server may carry out a request after the sender has closed the connection.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ INFINITY = float("inf")
 
 
 class World(Protocol):
-    """The part of the simulated world that connections use: `world.World`."""
+    """The part of `world.World` that connections use."""
 
     now: float
     trace: bool
 
     @property
     def servers(self) -> Sequence[object]:
-        """Return all servers of the world."""
+        """All servers of the world."""
 
     def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
         """Plan a function call at the virtual time ``when``."""
@@ -39,15 +37,14 @@ class World(Protocol):
         """Plan a function call after the random delay with which a thread or task wakes up."""
 
     def post(self, pipe: Pipe) -> None:
-        """Plan the arrival of a message that was put into a pipe."""
+        """Plan the arrival of the last message of a pipe."""
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
         """Append an event to the history."""
 
 
 class Client(Protocol):
-    """The part of a process that its connections use (see `world.Process`). The parameter ``local`` is a time in seconds by the
-    process's clock."""
+    """The part of `world.Process` that its connections use. ``local`` is a time by the process's clock."""
 
     name: str
     here: bool
@@ -58,44 +55,44 @@ class Client(Protocol):
 
     @property
     def world(self) -> World:
-        """Return the world that the process is in."""
+        """The world of the process."""
 
     @property
     def cut_off_from(self) -> Collection[Any]:
-        """Return the servers from which the process is cut off: no message arrives in either direction."""
+        """The servers from which the process is cut off."""
 
     @property
     def far(self) -> Mapping[Any, float]:
-        """Return the seconds by which each message to or from a server takes longer, by server."""
+        """Additional seconds that each message to or from a server takes."""
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """Return the workers of the process."""
+        """The workers of the process."""
 
     def clock(self) -> float:
-        """Return the time that the clock of the process shows."""
+        """Return the time of the process's clock."""
 
     def true(self, local: float) -> float:
-        """Return the virtual time at which the clock of the process shows ``local`` seconds."""
+        """Return the virtual time at which the process's clock shows ``local``."""
 
     def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call for the time at which the clock of the process shows ``local`` seconds."""
+        """Plan a function call for the time at which the process's clock shows ``local``."""
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call of the process, after the random delay with which a thread or task wakes up."""
+        """Plan a function call after the random delay with which a thread or task wakes up."""
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
         """Return True if the process cannot call ``what`` now, because it was killed or is paused."""
 
     def plan(self) -> None:
-        """Plan the next run of the process's keeper (background thread)."""
+        """Plan the next run of the process's keeper."""
 
     def tell(self) -> None:
-        """Record in the history the new deadline of each lease whose deadline has changed."""
+        """Record the deadline of each lease whose deadline has changed."""
 
 
 class Worker(Protocol):
-    """A simulated thread or task, as its process and its world use it. `worker.Worker` implements it."""
+    """The part of `worker.Worker` that its process and its world use."""
 
     name: str
     acquisition: str
@@ -103,14 +100,14 @@ class Worker(Protocol):
     done: bool
 
     def cancel(self) -> None:
-        """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that the worker waits for."""
+        """Throw a cancellation (task) or an interrupt (thread) into the worker's coroutine."""
 
     def discard(self) -> None:
-        """End the coroutine of the worker without letting it send anything."""
+        """End the worker's coroutine without letting it send anything."""
 
 
 class Server(Protocol):
-    """The part of a simulated server that its connections use: `server.Server`."""
+    """The part of `server.Server` that its connections use."""
 
     name: str
     reachable: bool
@@ -119,20 +116,20 @@ class Server(Protocol):
         """Accept a new connection, and return its number."""
 
     def receive(self, wire: Wire, message: Call | End) -> None:
-        """Carry out a request that has arrived. If the server hangs, keep the request until the server resumes."""
+        """Carry out a request. If the server hangs, keep the request until it resumes."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
-        """Carry out a call, and return the replies to send."""
+        """Carry out a call, and return the replies."""
 
     def again(self, wire: Wire, call: Call) -> None:
-        """Carry out a request once more, as for a duplicate on the network, and drop the reply."""
+        """Carry out a duplicate of a request, and drop the reply."""
 
     def drop(self, wire: Wire) -> None:
         """Remove a connection and its subscriptions."""
 
 
 class End:
-    """The last message in one direction of a connection. It says that the sender has closed the connection."""
+    """The last message in one direction: the sender has closed the connection."""
 
 
 END = End()
@@ -148,18 +145,16 @@ class Pipe:
         self.arrive = arrive
         self.messages: deque[Any] = deque()
         self.due = 0.0
-        """Virtual time at which the last message arrives. A world in which a search chooses the order of messages does not
-        use it."""
+        """Virtual time at which the last message arrives. `Stepwise` does not use it."""
         self.stalled = 0.0
-        """Virtual time until which no message of the pipe is delivered."""
+        """Virtual time until which the pipe delivers nothing."""
 
     def send(self, message: Any) -> None:
         self.messages.append(message)
         self.wire.world.post(self)
 
     def deliver(self) -> None:
-        """Deliver the first message of the pipe. If the pipe is stalled, do so later. If the connection is silent, do
-        nothing."""
+        """Deliver the first message. If the pipe is stalled, do so later."""
         world = self.wire.world
         if self.stalled > world.now:
             world.at(self.stalled, self.deliver)
@@ -167,7 +162,7 @@ class Pipe:
             self.arrive(self.messages.popleft())
 
     def stall(self, message: Any, seconds: float) -> None:
-        """Put a message back at the front of the pipe, and delay it and all later messages by ``seconds``."""
+        """Put a message back at the front of the pipe, and delay it and all later ones."""
         world = self.wire.world
         self.messages.appendleft(message)
         self.stalled = world.now + seconds
@@ -175,14 +170,14 @@ class Pipe:
 
 
 class Push(NamedTuple):
-    """A published message on its way from a server to a subscriber."""
+    """A published message on its way to a subscriber."""
 
     channel: bytes
     payload: bytes
 
 
 class Request:
-    """A call that a process has sent and that has no reply yet."""
+    """A call that has no reply yet."""
 
     __slots__ = ("call", "deadline", "sent", "then")
 
@@ -194,7 +189,7 @@ class Request:
 
 
 class Wire:
-    """A simulated connection of a process to a server, with a pipe of messages in each direction."""
+    """A connection of a process to a server, with a pipe in each direction."""
 
     __slots__ = (
         "_alarm",
@@ -227,17 +222,16 @@ class Wire:
         self.process = process
         self.server = server
         self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
-        """Name of the worker or keeper that uses the connection, followed by the server's name if there are several servers."""
+        """Name of the worker or keeper that uses the connection. With several servers, the server's name follows."""
         self.on_lost = on_lost
         self.on_push = on_push
         self.open = True
-        """True until the process closes the connection, crashes, or notices that the connection was cut."""
+        """True until the process closes the connection or notices the cut, or crashes."""
         self.cut_off = False
-        """True once the connection is cut. Messages sent after that are lost, even if the process has not noticed the
-        cut yet."""
+        """True once the connection is cut. Later messages are lost, even if the process has not noticed the cut."""
         self.silent = False
         self.channels: set[bytes] = set()
-        """Pub/sub channels that are subscribed on this connection."""
+        """Channels that are subscribed on this connection."""
         self.in_flight: deque[Request] = deque()
         self.up = Pipe(self, self._serve)
         self.down = Pipe(self, self._receive)
@@ -245,15 +239,14 @@ class Wire:
         self.number = server.accept(self)
         self.silent = server in process.cut_off_from
         self.distance = process.far.get(server, 0.0)
-        """Additional seconds by which each message on this connection is delayed."""
+        """Seconds by which each message is additionally delayed."""
 
     # The process's end
 
     def send(self, call: Call, then: Then) -> None:
-        """Send a call to the server. Call ``then`` with the outcome, at most once.
+        """Send a call. ``then`` is called with the outcome, at most once.
 
-        The arguments of ``then`` are the parsed reply or a WireError, and the time of sending, in seconds of the process's
-        clock.
+        The outcome is the parsed reply or a WireError, with the time of sending by the process's clock.
         """
         self.process.tell()
         now = self.process.clock()
@@ -299,8 +292,7 @@ class Wire:
             request.then(typed(request.call, message), request.sent)
 
     def close(self, why: str) -> None:
-        """Close the process's end of the connection. Requests under way fail with Unknown, but the server may still carry
-        them out."""
+        """Close the process's end. Requests under way fail with Unknown, but the server may still carry them out."""
         if not self.open:
             return
         self.open = False
@@ -323,7 +315,7 @@ class Wire:
         self.server.receive(self, call)
 
     def carry_out(self, call: Call | End) -> None:
-        """Have the server carry out a call and send the reply. If ``call`` is an `End`, drop the connection instead."""
+        """Let the server carry out a call, and send the reply."""
         if isinstance(call, End):
             self.server.drop(self)
             return
@@ -332,8 +324,7 @@ class Wire:
                 self.down.send(reply)
 
     def mend(self) -> None:
-        """End the silence of the connection. As TCP sends lost data again, waiting messages now arrive, even if the sender
-        has closed."""
+        """End the silence. Waiting messages arrive even if the sender has closed, because TCP sends lost data again."""
         self.silent = False
         for pipe in (self.up, self.down):
             for _ in pipe.messages:
@@ -353,24 +344,22 @@ class Wire:
 
 
 def typed(call: Call, reply: Any) -> Any:
-    """Return the reply to a call in the form that operations expect. The reply of a script is parsed. The reply of a command
-    and a WireError are returned unchanged."""
+    """Return a reply as operations expect it: that of a script is parsed, all others are unchanged."""
     if isinstance(reply, WireError):
         return reply
     return call.script.parse(reply) if isinstance(call, Run) else reply
 
 
 def show(call: Call) -> str:
-    """Return a call as readable text, for the trace of a history."""
     if isinstance(call, Command):
         return " ".join(part.decode() if isinstance(part, bytes) else str(part) for part in call.args)
     return f"{call.script.name} {' '.join(map(str, call.args))}"
 
 
 class Line:
-    """A keeper's connection to a server, which takes the place of production's `PipelinedConnection`.
+    """A keeper's connection to a server, in the place of production's `PipelinedConnection`.
 
-    The simulated connection (wire) is opened at the first call, and again at the first call after a loss.
+    It is opened at the first call, and at the first call after a loss.
     """
 
     __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
@@ -427,8 +416,8 @@ class Line:
             self.wire.send(call, self._planning(then))
 
     def _planning(self, then: Then) -> Then:
-        """Return a callback that calls ``then`` and plans the next run of the keeper. While the keeper hangs, the callback
-        does nothing."""
+        """Return a callback that calls ``then`` and plans the next run of the keeper. It does nothing while the keeper
+        hangs."""
 
         def planning(answer: Any, sent: float) -> None:
             if not self.process.keeper_hangs:
@@ -450,18 +439,17 @@ class Line:
             self.process.plan()
 
     def overdue(self, now: float) -> None:
-        """Do nothing. In production, this closes a connection whose reply is overdue. In the simulation, the connection closes
-        itself."""
+        """Do nothing. A `Wire` closes itself when a reply is overdue."""
 
     def next_at(self) -> float:
         return INFINITY
 
     def has_unread(self) -> bool:
-        """Return False, because the simulation reads every message as soon as it arrives."""
+        """Return False: every message is read as soon as it arrives."""
         return False
 
     def reclaim(self) -> None:
-        """Do nothing. In production, this takes back a connection that was lent to another thread, which never happens here."""
+        """Do nothing: a connection is never lent to another thread."""
 
     def fail(self, why: str) -> None:
         if self.wire is not None:

@@ -1,4 +1,4 @@
-"""The holders of permits on a simulated server. Each change of a holder is recorded in the history."""
+"""The holders of permits on a simulated server. Each change is recorded."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from holdfast_lab.sim import network
 
 
 class Server(Protocol):
-    """The part of a simulated server that `Permits` uses: `server.Server`."""
+    """The part of `server.Server` that `Permits` uses."""
 
     name: str
     keyspace: Keyspace
 
     @property
     def world(self) -> network.World:
-        """Return the world that the server is in."""
+        """The world of the server."""
 
     def whose(self, value: bytes) -> str:
         """Return the name that the history gives to the acquisition with this token."""
 
     def true(self, ms: int) -> float:
-        """Return the virtual time, in seconds, at which the clock of the server shows ``ms`` milliseconds."""
+        """Return the virtual time at which the server's clock shows ``ms`` milliseconds."""
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return "deaf" and the names of the processes in a lock's queue that are not subscribed to notifications; "" if
-        there are none."""
+        """Return "deaf" and the processes in a lock's queue that are not subscribed to notifications; "" if all are."""
 
 
 class Permits:
-    """The holders of the permits of one semaphore or read-write lock on one server."""
+    """The holders of one semaphore or read-write lock on one server."""
 
     def __init__(self, server: Server, key: bytes, state: bytes) -> None:
         self.server, self.key, self.state = server, key, state
         self._holders: dict[bytes, int] = {}
-        """Server time, in milliseconds, at which each holder's permits expire, by the holder's token."""
+        """Server time in milliseconds at which each holder's permits expire, by token."""
         self._limit = 0
         self._lowered: set[bytes] = set()
-        """Tokens of the holders that now have fewer permits than they acquired."""
+        """Tokens of the holders that have fewer permits now than they acquired."""
 
     def look(self) -> None:
-        """Record in the history what has changed since the last call: permits granted, extended or freed, and the limit."""
+        """Record what has changed since the last call: permits granted, extended or freed, and the limit."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world
         now_ms = keyspace.now // 1000

@@ -1,4 +1,4 @@
-"""A Redlock in the simulation: several servers vote on a lock. A worker uses it, and each step is recorded."""
+"""A Redlock in the simulation: several servers vote on a lock, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process, World
 
 ANSWER_WITHIN = 0.2
-"""Seconds that a client waits for the votes of all servers in one round; the default of the public API."""
+"""Default of the public API, in seconds."""
 
 
 class ServerGroup:
-    """The servers of a world, which vote on locks together. Each process has its own estimate of the servers' clocks."""
+    """The servers of a world, which vote together. Each process has its own estimate of their clocks."""
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
@@ -36,37 +36,30 @@ class ServerGroup:
         return ServerSet(tuple(server.name for server in self.world.servers), "digest", self.longest)
 
     def declare(self, server: Server) -> None:
-        """Declare a server new (without earlier votes), as an administrator does, so that the server votes at once."""
+        """Declare a server new, as an administrator does, so that it votes at once."""
         server.keyspace.now = int(server.wall() * 1e6)
         server.keyspace.run(
             DECLARE_NEW, (self.server_set.marker,), (milliseconds(self.server_set.longest), self.server_set.digest, 0)
         )
 
     def clock_estimate(self, process: Process) -> ServerClockEstimate:
-        """Return the estimate of the servers' clocks that all locks of a process share."""
         return self._clock_estimates.setdefault(process, ServerClockEstimate())
 
 
 class RedlockLease(BaseQuorumCore, Lease):
-    """A lease that several servers have voted for, as in production. It records its steps and its loss in the history."""
-
     def __init__(self, worker: Worker, grant: Grant) -> None:
         endpoints = tuple(Endpoint(port=number) for number in range(len(worker.process.world.servers)))
         super().__init__(worker, grant, endpoints)
 
 
 def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
-    """Return the spec of a lock that several servers vote on."""
     described = spec(name, ttl=ttl, renew=renew, **sharing)
     lock, state, _ = described.keys
     return described._replace(keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
 class Redlock(Lock):
-    """A named lock that all servers of the world vote on, used by one worker.
-
-    If ``fair`` is True, a process never hands the lock on among its workers.
-    """
+    """A lock that all servers of the world vote on, used by one worker."""
 
     _strategy = quorum_acquire.ON_SEVERAL_SERVERS
 

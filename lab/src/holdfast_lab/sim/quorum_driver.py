@@ -1,4 +1,4 @@
-"""A simulated thread or task that sends requests to several servers at the same time, as a Redlock does."""
+"""A worker that sends requests to several servers at the same time, as a Redlock does."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class QuorumWorker(Worker):
-    """A simulated thread or task that can poll several servers. Its requests name a server by its index in
-    ``World.servers``."""
+    """A worker that can poll several servers. Its requests name a server by its index in ``World.servers``."""
 
     __slots__ = ()
 
@@ -50,10 +49,9 @@ class QuorumWorker(Worker):
         return LATER
 
     def _ready(self, number: int, poll: Poll) -> Wire:
-        """Return a connection to the server with this index.
+        """Return a connection to a server.
 
-        Raises NotSent if the server is unreachable, or if an earlier request to it has waited for its reply longer than a
-        round takes.
+        Raises NotSent if the server is unreachable, or has not answered an earlier request for longer than a round.
         """
         server = self.process.world.servers[number]
         wire = self._wire_to(server)
@@ -62,7 +60,6 @@ class QuorumWorker(Worker):
         return wire
 
     def polled(self) -> None:
-        """Resume the worker's coroutine, because the poll that it waited for is over."""
         self.pending = None
         self._drop_timer()
         self.go(None)
@@ -71,15 +68,13 @@ class QuorumWorker(Worker):
         return self.process.world.servers
 
     def give_back(self, request: GiveBack) -> None:
-        """Make the keeper (background thread) withdraw a vote. The keeper sends the request again until a reply arrives or the
-        time ``request.until`` has come."""
+        """Let the keeper withdraw a vote. It repeats the request until a reply arrives or ``request.until`` has come."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.send_until_answered(request.call, request.until)
 
 
 class PollRound:
-    """The progress of one poll (the same question to several servers): the number of missing replies, and whether the poll is
-    over."""
+    """The progress of one poll: how many replies are missing, and whether it is over."""
 
     __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
@@ -91,11 +86,11 @@ class PollRound:
         self._open = sum(call is not None for call in poll.calls)
         self.over = not self._open
         self.waits = False
-        """True once all requests of the poll were sent and the worker waits for the end of the poll."""
+        """True once all requests were sent and the worker waits for the end of the poll."""
 
     @property
     def counts(self) -> bool:
-        """True while the worker still waits for this poll. Only then are replies counted."""
+        """True while the worker waits for this poll. Later replies do not count."""
         return self._asked.counts
 
     def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
@@ -106,11 +101,7 @@ class PollRound:
                 self._worker.polled()
 
     def answered(self, number: int, answer: Any, sent: float) -> None:
-        """Count the reply of the server with this index, unless the worker no longer waits for the poll.
-
-        If the request to the server failed and the poll has a second request for this case (``otherwise``), the keeper
-        (background thread) sends the second request.
-        """
+        """Count the reply of a server. If the request failed, the keeper sends the poll's second request (``otherwise``)."""
         if self._asked.counts:
             clock = self._worker.process.clock
             self._told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))

@@ -1,8 +1,6 @@
-"""Themes: rare faults that are added to whole simulated histories, in addition to the faults that the seed determines.
+"""The themes of simulated histories.
 
-A theme is a fault that plain histories do not have, or have too rarely to show its effects. Each theme draws its own
-random numbers. So a seed without a theme still gives the same plain history. `runner.swarm_of` returns a swarm (the seeded
-histories of one capability) with a theme, for example ``election+forgetful``.
+A theme draws its own random numbers, so that a seed without a theme still gives the same history.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from holdfast_lab.wired.themes import Closing, Foreign, Objects, Polling, Redire
 
 
 class Forgetful(Theme):
-    """A theme in which the server loses all its data, or the last writes."""
+    """The server loses all its data, or the last writes."""
 
     name = "forgetful"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # a loss of data excuses the waits that S4 forbids
@@ -49,7 +47,7 @@ class Forgetful(Theme):
 
 
 class Jumping(Theme):
-    """A theme in which the server's clock is set forward and back."""
+    """The server's clock is set forward and back."""
 
     name = "jumping"
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
@@ -68,7 +66,7 @@ class Jumping(Theme):
 
 
 class Stranger(Theme):
-    """A theme in which a foreign client publishes forged messages to the inboxes of processes. The client knows no token."""
+    """A foreign client publishes forged messages to the inboxes of processes. It knows no token."""
 
     name = "stranger"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -106,7 +104,7 @@ class Stranger(Theme):
 
 
 def forged(rng: random.Random, process: str) -> bytes:
-    """Return a random forged message without a valid token. It has the format of the library's messages, or is malformed."""
+    """Return a random message without a valid token. It is malformed, or looks like a message of the library."""
     token = f"{process}.{rng.getrandbits(64):016x}"
     number = rng.choice(("0", "1", "1700000000000001", "9" * 18, "-1", "1.5", "x", ""))
     shapes = (
@@ -119,8 +117,7 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """A theme in which the server forbids PUBSUB, so that scripts cannot count subscribers.
-    Connections for notifications break, too."""
+    """The server forbids PUBSUB, so that scripts cannot count subscribers, and connections for notifications break."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
@@ -141,7 +138,7 @@ class Forbidden(Theme):
 
 
 class Reset(Theme):
-    """A theme in which a barrier, a latch or an event is reset while workers wait for it."""
+    """A barrier, a latch or an event is reset while workers wait for it."""
 
     name = "reset"
     resets = True
@@ -163,7 +160,7 @@ class Reset(Theme):
 
 
 class Laden(Theme):
-    """A theme in which the server is overloaded: many replies come seconds late, often after the client has stopped waiting."""
+    """The server is overloaded: many replies come seconds late, often after the client has stopped waiting."""
 
     name = "laden"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -185,8 +182,7 @@ class Laden(Theme):
 
 
 class Unrenewed(Theme):
-    """A theme in which the keeper (background thread) of one process hangs, and renews no lease.
-    Some seconds later, the process is killed."""
+    """The keeper of one process hangs, and renews no lease. Some seconds later, the process is killed."""
 
     name = "unrenewed"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -219,7 +215,7 @@ class Unrenewed(Theme):
         world.at(world.now + self._lives(seed), self._kill, world)
 
     def _lives(self, seed: int) -> float:
-        """Return when the process with the hanging keeper is killed, in seconds since the start of the history."""
+        """Return when the process is killed, in seconds since the start of the history."""
         return self._rng(seed, "lives").uniform(4.0, 8.5)
 
     def _hang(self, world: World, number: int) -> None:
@@ -240,7 +236,7 @@ class Unrenewed(Theme):
 
 
 class Revoked(Theme):
-    """A theme in which each lock has about a hundred revoked tokens, and further tokens are revoked at random times."""
+    """Each lock has about a hundred revoked tokens, and further tokens are revoked at random times."""
 
     name = "revoked"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -257,7 +253,7 @@ class Revoked(Theme):
             for _ in range(rng.choice((90, 99, 100, 130))):
                 server.keyspace.run(RELEASE, lock_keys(name, PREFIX.decode(), None), (next(tokens), "bury"))
         if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
-            return  # the server may have lost an earlier lease; a revocation without quarantine= would then hand the lock over
+            return  # a revocation without quarantine= could hand over a lock whose lease the server has lost
         for _ in range(40):
             world.at(world.now + span * rng.random(), self._revoke, world, server, rng.choice("xxyz"), next(tokens))
 
@@ -272,8 +268,7 @@ class Revoked(Theme):
 
 
 class Long(Theme):
-    """A theme in which workers hold locks and pause for many minutes, so that a history takes hours.
-    So even keys that a server keeps for minutes expire during a history."""
+    """Workers hold locks and pause for many minutes, so that keys expire that a server keeps for minutes."""
 
     name = "long"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -305,10 +300,9 @@ class Long(Theme):
 
 
 class Unequal(Theme):
-    """A theme in which the workers of a process ask for leases of different lengths, and often wait only briefly.
+    """The workers of a process ask for leases of different lengths, and often wait only briefly.
 
-    Many notifications are lost. So a worker may inherit another worker's position in the queue just when the server grants the
-    lock to this position.
+    Many notifications are lost. So a worker may inherit a position in the queue just when the server grants the lock to it.
     """
 
     name = "unequal"
@@ -338,11 +332,7 @@ class Unequal(Theme):
 
 
 class Mixed(Theme):
-    """A theme in which the workers of a process use the same lock with different options.
-
-    Each worker draws its own label, ``linger``, ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, ``max_passes``
-    and ``max_pass_time``. Some workers use a FairLock.
-    """
+    """The workers of a process use the same lock with different options. Some workers use a FairLock."""
 
     name = "mixed"
     histories = 30
@@ -360,7 +350,7 @@ class Mixed(Theme):
         ]
         for number, (_, rounds) in enumerate(profile.workers):
             bound = profile.mixed[number]["max_hold"] or profile.mixed[number]["progress_within"]
-            for planned in rounds if bound else ():  # now and then, a holder does not notice that its time is up
+            for planned in rounds if bound else ():  # sometimes, the holder does not notice that its time is up
                 planned.hold = rng.choice((0.3 * bound, bound + 2.5, bound + 6.5))
         # A reply in a quarantine has a very high fence. A forged notification with this fence would look like a grant.
         profile.faults = [fault for fault in profile.faults if fault[1] != "stale"]
@@ -372,7 +362,7 @@ class Mixed(Theme):
         profile.max_hold = next((one["max_hold"] for one in options if one["max_hold"] is not None), None)
         if rng.random() < 0.4:
             profile.odd = frozenset(number for number in range(len(profile.workers)) if rng.random() < 0.5)
-        if rng.random() < 0.3:  # workers inherit places in the queue, and learn of grants when they refresh a place
+        if rng.random() < 0.3:  # workers inherit places, and learn of grants when they refresh them
             profile.mishaps, profile.latency, profile.slow_share = 0.1, rng.choice((0.003, 0.02)), 0.2
             profile.faults += [(rng.randrange(200), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(4)]
             for planned in (planned for _, rounds in profile.workers for planned in rounds):
@@ -404,7 +394,7 @@ class Mixed(Theme):
 
 
 class Lowered(Theme):
-    """A theme in which the limit of a semaphore changes all the time, and an operator revokes the permits of several holders.
+    """The limit of a semaphore changes all the time, and an operator revokes the permits of several holders.
 
     The limit may become lower than the number of permits that clients hold or want.
     """
@@ -415,7 +405,7 @@ class Lowered(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         rng = self._rng(seed)
-        if rng.random() < 0.5:  # the leases of all holders of a process end at about the same time
+        if rng.random() < 0.5:  # the leases of all holders in a process end at about the same time
             profile.faults.append((moment(rng.random()), "crash", 0.0))
             for planned in (planned for _, rounds in profile.workers for planned in rounds):
                 planned.hold = profile.ttl * rng.random()
@@ -462,7 +452,7 @@ class Lowered(Theme):
 
 
 class SetBack(Jumping):
-    """A theme in which the server's clock is set, mostly back, while a cached value is loaded and invalidated."""
+    """The server's clock is set, mostly back, while a cached value is loaded and invalidated."""
 
     name = "set-back"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"S1 old", "S3", "S4"}  # these rules rely on a clock that is not set
@@ -480,7 +470,7 @@ class SetBack(Jumping):
 
 
 class Failing(Theme):
-    """A theme in which loads of a cached value have long leases and often fail, and many requests and replies are lost."""
+    """Loads of a cached value have long leases and often fail, and many requests and replies are lost."""
 
     name = "failing"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -501,8 +491,7 @@ class Failing(Theme):
 
 
 class Putting(Theme):
-    """A theme in which several workers put values of their own into the cache, delete values and invalidate them.
-    Many requests arrive late or twice."""
+    """Several workers put, delete and invalidate cached values. Many requests arrive late or twice."""
 
     name = "putting"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"S3", "S4"}  # a late copy of any write may end a load or delete a value
@@ -526,7 +515,7 @@ class Putting(Theme):
 
 
 class Redefined(Theme):
-    """A theme in which runs crash around the time at which a process redefines the jobs with the opposite ``on_crash=``.
+    """Runs crash around the time at which a process redefines the jobs with the opposite ``on_crash=``.
 
     Other processes still serve the jobs by the old definition.
     """
@@ -549,7 +538,7 @@ class Redefined(Theme):
 
 
 class Stubborn(Theme):
-    """A theme in which runs do not end in time after they were told to end, so that their processes abandon them."""
+    """Runs do not end in time after they were told to end, so that their processes abandon them."""
 
     name = "stubborn"
     histories = 20
@@ -568,9 +557,11 @@ class Stubborn(Theme):
 
 
 class Crowded(Theme):
-    """A theme in which the server has reached its limit of connections.
-    A process that loses a connection cannot open a new one for a moment. So if a request gets no reply, the next requests do
-    not leave the process."""
+    """The server has reached its limit of connections.
+
+    A process that loses a connection cannot open a new one for a moment. So after a request without a reply, the next requests
+    are not sent.
+    """
 
     name = "crowded"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -602,10 +593,10 @@ class Crowded(Theme):
 
 
 class Moving(Theme):
-    """A theme in which the Cluster slot of all locks is moved to another server again and again.
+    """The Cluster slot of all locks is moved to another server again and again.
 
-    During a move, leases are renewed and released by scripts that use a single key, and everything else is refused. The network
-    duplicates some of these requests. Each copy arrives before the move ends. After that, a real server would redirect it.
+    During a move, leases are renewed and released by scripts with a single key, and everything else is refused. The network
+    duplicates some of these requests. Each copy arrives before the move ends: after that, a real server would redirect it.
     """
 
     name = "moving"
@@ -652,7 +643,7 @@ class Moving(Theme):
 
 
 class Overtaken(Theme):
-    """A theme in which the reply that grants a lock is late, and the message that another client waits overtakes it.
+    """The reply that grants a lock is late, and the message that another client waits overtakes it.
 
     The process that gets the lock could hand it on among its workers for long. Nothing else goes wrong.
     """
@@ -708,4 +699,3 @@ THEMES: Mapping[str, Theme] = {
         Overtaken(),
     )
 }  # fmt: skip
-"""The themes (rare faults added to whole histories), by name."""

@@ -37,12 +37,11 @@ from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.worker import Cancelled, Worker
 
 KEEP_MS = 10**7
-"""Default number of milliseconds for which the server keeps the state of a barrier, latch or event after its last use."""
+"""Milliseconds for which the server keeps a state after its last use."""
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
-    """Return the spec of the barrier that the workers of a history use. ``parties`` is the number of participants. ``ttl`` and
-    ``timeout`` are in seconds, and ``keep_ms`` is in milliseconds."""
+    """Return the spec of a barrier. ``ttl`` and ``timeout`` are in seconds."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
@@ -50,20 +49,19 @@ def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) ->
 
 
 def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> LatchSpec:
-    """Return the spec of the latch or event that the workers of a history use. ``kind`` is "event" or "latch", and ``count`` is
-    the initial count. ``timeout`` is in seconds, and ``keep_ms`` is in milliseconds."""
+    """Return the spec of a latch or event. ``kind`` is "latch" or "event", and ``timeout`` is in seconds."""
     base = b"hf:{m}"
     return LatchSpec((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
 
 class Rendezvous(Server):
-    """A simulated server that records which participants pass a barrier together, and when a latch or event opens or closes."""
+    """A server that records who passes a barrier together, and when a latch or event opens or closes."""
 
     together = 0
-    """Number of times that participants have passed the barrier together so far."""
+    """How often participants have passed the barrier together."""
     is_open = False
     flag = b""
-    """The key of the latch or event; empty until a script has used a latch or event."""
+    """The key of the latch or event; empty until a script uses it."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:
@@ -121,7 +119,7 @@ class Rendezvous(Server):
 
 
 class RendezvousClient:
-    """A client of barriers, latches and events in the simulation, used by one worker."""
+    """A client of barriers, latches and events, used by one worker."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -138,11 +136,10 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Wait at the barrier ``where``, as the public API does. Return True if all participants passed it, and False if it
-        broke or an error occurred.
+        """Wait at the barrier. Return True if all participants passed it, False if it broke or an error occurred.
 
-        The worker waits at most ``wait`` seconds (None: without limit). ``takes`` is the duration of the barrier's action, in
-        seconds; None: the barrier has no action. If ``fails`` is True, the action fails.
+        The worker waits at most ``wait`` seconds (None: without limit). The barrier's action takes ``takes`` seconds (None: no
+        action). If ``fails`` is True, the action fails.
         """
         self._begin()
         self._note("come", until=0.0 if wait is None else wait)
@@ -182,7 +179,7 @@ class RendezvousClient:
             raise
 
     async def change(self, where: BarrierSpec, how: str) -> None:
-        """Reset or abort the barrier: ``how`` is "reset" or "abort". An error of the server or the network is ignored."""
+        """Reset or abort the barrier: ``how`` is "reset" or "abort". An error is ignored."""
         try:
             with self.worker.operation():
                 await barrier.change(where, how)
@@ -190,8 +187,7 @@ class RendezvousClient:
             pass
 
     async def count(self, what: LatchSpec, by: int = 1, name: str = "") -> None:
-        """Count a latch down by ``by``, or set an event. Several calls with the same ``name`` count once. An error is
-        ignored."""
+        """Count a latch down, or set an event. Calls with the same ``name`` count once. An error is ignored."""
         self._begin()
         self._note("count", last=by, note=name)
         try:
@@ -209,7 +205,7 @@ class RendezvousClient:
         self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
 
     async def clear(self, what: LatchSpec) -> None:
-        """Reset a latch, or clear an event. An error of the server or the network is ignored."""
+        """Reset a latch, or clear an event. An error is ignored."""
         self._cleared += 1
         self._note_clear("clear")
         try:
@@ -221,7 +217,7 @@ class RendezvousClient:
             self._note_clear("cleared")
 
     async def wait(self, what: LatchSpec, wait: float | None) -> None:
-        """Wait at most ``wait`` seconds (None: without limit) until a latch is open or an event is set."""
+        """Wait at most ``wait`` seconds (None: without limit) for a latch or an event."""
         self._begin()
         self._note("await", until=0.0 if wait is None else self.worker.process.world.now + wait)
         try:

@@ -1,4 +1,4 @@
-"""An RLock in the simulation: a simulated lock, whose repeated acquisitions are counted by production's `Holdings`."""
+"""An RLock in the simulation. Production's `Holdings` counts the acquisitions of a simulated lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARK = "the lock"
 
 
 class RLock:
-    """A simulated reentrant lock, on one or several servers: its holder may acquire it again."""
+    """A reentrant lock, on one or several servers: its holder may acquire it again."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -22,9 +22,9 @@ class RLock:
         self.write = lock.write
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Acquire the lock. If this worker holds it already, acquire it once more.
+        """Acquire the lock, or acquire it once more.
 
-        Return None if the lock stayed busy, if the attempt failed, or if the worker has lost its lease.
+        Return None if the lock stayed busy, the attempt failed, or the worker has lost its lease.
         """
         try:
             mine = self._holdings.mine(MARK)
@@ -40,7 +40,7 @@ class RLock:
         return again
 
     async def release(self, lease: Lease) -> None:
-        """Release one acquisition. If it is the last one, also release the lock on the server."""
+        """Release one acquisition. The last one also releases the lock on the server."""
         try:
             last = self._holdings.leave(MARK)
         except (LeaseLost, NotHeld):

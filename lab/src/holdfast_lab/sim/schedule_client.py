@@ -1,4 +1,4 @@
-"""A simulated process that serves a schedule. Production's loop, state and leases run its jobs, and a job only sleeps."""
+"""A process that serves a schedule. Production's loop, state and leases run its jobs, and a job only sleeps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Process
 
 ANSWER_WITHIN = 0.3
-"""Seconds that a process waits for the server's reply to one request of the schedule."""
+"""Seconds to wait for the reply to one request of the schedule."""
 
 
 def run_of(active_run: ActiveRun) -> str:
-    """Return the name that the history gives to a run: scheduled time, number of the attempt, and "h" if the run was started by
-    hand."""
+    """Return the name of a run in the history. It ends with "h" if the run was started by hand."""
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
 
 class Lease(RunCore):
-    """The lease of a run of a job, as in production. It records its deadlines in the history."""
+    """The lease of a run, as in production. It records its deadlines."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._active_run = active_run
@@ -36,7 +35,6 @@ class Lease(RunCore):
         super().__init__(service.process, NOWHERE, service.process.node, active_run, on_lost)
 
     def tell(self) -> None:
-        """Record the deadline of the lease in the history if the deadline has changed."""
         deadline, process = self.held_lease.deadline, self._service.process
         if deadline != process.leases[self]:
             process.leases[self] = deadline
@@ -44,12 +42,11 @@ class Lease(RunCore):
 
 
 class Service:
-    """The service of a schedule in one simulated process. It starts and cancels the runs of jobs.
+    """The service of a schedule in one process. It starts and cancels the runs of jobs.
 
-    ``jobs`` has the times and the options of the jobs that this process serves, and ``definition`` is the definition of these
-    jobs that it registers on the server. ``definitions`` has the jobs of every definition that some process may register.
-    ``takes`` maps the name of each job to a function that draws the duration of a run, in seconds. The process runs at most
-    ``limit`` jobs at the same time.
+    ``jobs`` are the jobs that this process serves, and ``definition`` is what it registers for them on the server.
+    ``definitions`` has the jobs of every definition that some process may register. ``takes`` has, by job, a function that
+    draws how many seconds a run takes. The process executes at most ``limit`` runs at the same time.
     """
 
     def __init__(
@@ -73,11 +70,11 @@ class Service:
         self._runs: dict[ActiveRun, tuple[Lease, Worker]] = {}
         self._started = 0
         self.stubborn = 0.0
-        """Seconds for which a run continues after its process told it to end."""
+        """Seconds for which a run continues after it was told to end."""
         self.registered: dict[str, int] = {}
-        """Revision number of each job's definition, which the server returned when this process registered the jobs."""
+        """Revision number of each job's definition, as the server returned it."""
         self.abandoned = 0
-        """Number of runs that the process abandoned, because they did not end in time."""
+        """Number of runs that were abandoned, because they did not end in time."""
         self.worker = Worker(process, "schedule")
         self.worker.start(self._serve())
 
@@ -157,7 +154,7 @@ class Service:
         self.state.end(active_run, status, "")
 
     async def _go_on(self) -> None:
-        """Let a run continue for `stubborn` seconds after it was told to end. Further orders to end are ignored."""
+        """Let a run continue for `stubborn` seconds after it was told to end."""
         until = self.process.clock() + self.stubborn
         while (left := until - self.process.clock()) > 0:
             try:

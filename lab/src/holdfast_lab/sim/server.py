@@ -1,4 +1,4 @@
-"""A simulated Redis server with its own clock. The server may hang, crash, restart and lose data."""
+"""A simulated Redis server with its own clock. It may hang, crash, restart and lose data."""
 
 from __future__ import annotations
 
@@ -26,28 +26,26 @@ WALL = 700_000_000.0
 """Seconds by which the server's clock is ahead of virtual time, so that it shows a realistic date."""
 
 MORE = 3
-"""Index of the argument of the acquire script with which a holder asks for more fences."""
+"""Index of the argument of the acquire script by which a holder asks for more fences."""
 
 REMEMBERED = 200
-"""Number of past states that a server stores. A restart can then bring one of them back, without the last writes."""
+"""Number of past states that a server stores. A restart without the last writes brings one of them back."""
 
 
 class World(network.World, Protocol):
-    """The part of the simulated world that servers use: `world.World`."""
+    """The part of `world.World` that servers use."""
 
     servers: list[Server]
 
     @property
     def mishap(self) -> Callable[[Wire, Call], bool] | None:
-        """Return the function that injects faults into single requests as they arrive; None: no such faults."""
+        """The function that injects faults into single requests as they arrive; None: no such faults."""
 
     def drawn_for(self, token: str) -> str:
         """Return the name that the history gives to the acquisition with this token."""
 
 
 class Server:
-    """A simulated server, with its data in `keyspace`."""
-
     def __init__(self, world: World, name: str = "server", *, offset: float = 0.0, rate: float = 1.0) -> None:
         self.world = world
         self.name = name
@@ -57,27 +55,27 @@ class Server:
         self.wires: list[Wire] = []
         self.reachable = True
         self.hung = False
-        """True while the server is stopped, as by SIGSTOP: requests wait until the server resumes."""
+        """True while the server is stopped, as by SIGSTOP. Requests wait until it resumes."""
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
         """The error with which the server answers every request except SUBSCRIBE; "": it answers as usual."""
         self.moving = False
-        """True while the Cluster slot of all keys is being moved: only scripts with a single key are carried out."""
+        """True while the slot of all keys is moved: only scripts with a single key are carried out."""
         self.moves = 0
-        """Number of moves that have begun so far."""
+        """Number of moves that have begun."""
         self.block = BLOCK
-        """Number of fences that the server reserves with each grant of a lock."""
+        """Number of fences that the server reserves with each grant."""
         self.deaf = False
-        """True while messages that the server publishes are lost on the way. The server still counts them as received."""
+        """True while messages that the server publishes are lost. It still counts them as received."""
         self.calls = 0
         self.asked_for: Counter[str] = Counter()
-        """Number of runs of each script so far, by the name of the script."""
+        """Number of runs of each script, by its name."""
         self.opened = 0
-        """Number of connections to the server that were opened so far."""
+        """Number of connections that were opened."""
         self.lost = 0
-        """Number of keys that the server has lost so far, in restarts and by FLUSHALL."""
+        """Number of keys that the server has lost, in restarts and by FLUSHALL."""
         self.on_start: Callable[[], object] | None = None
-        """Function that is called after each restart of the server; None: no function."""
+        """Function to call after each restart."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
@@ -87,34 +85,35 @@ class Server:
         self._once = True
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
-        """Locks whose holders the server records in the history: a map from the key of the lock to the key of its state."""
+        """Locks whose holders are recorded: from the key of the lock to the key of its state."""
         self.permits: dict[bytes, Permits] = {}
-        """Semaphores and read-write locks whose holders the server records in the history, by key."""
+        """Semaphores and read-write locks whose holders are recorded, by key."""
         world.servers.append(self)
 
     # The clock of the server
 
     def wall(self) -> float:
-        """Return the time that the server's clock shows, in seconds."""
         return self._base + (self.world.now - self._since) * self.rate
 
     def shown(self, at: float) -> float:
-        """Return the time, in seconds, that the server's clock showed at the virtual time ``at``."""
+        """Return the time that the server's clock showed at the virtual time ``at``."""
         steps = sum(seconds for stepped, seconds in self._steps if stepped > at)
         return self.wall() - (self.world.now - at) * self.rate - steps
 
     @property
     def set_back(self) -> float:
-        """Total number of seconds by which the server's clock was set back. Keys may live longer by this time."""
+        """Seconds by which the clock was set back in all. Keys may live longer by this time."""
         return sum(-seconds for _, seconds in self._steps if seconds < 0)
 
     def true(self, ms: int) -> float:
-        """Return the virtual time, in seconds, at which the server's clock shows ``ms`` milliseconds."""
+        """Return the virtual time at which the server's clock shows ``ms`` milliseconds."""
         return self._since + (ms / 1000 - self._base) / self.rate
 
     def _tick(self) -> int:
-        """Return the server time of the next command, in microseconds. It is later than that of the last command, unless the
-        clock was set back by a millisecond or more."""
+        """Return the server time of the next command, in microseconds.
+
+        It is later than that of the last command, unless the clock was set back by a millisecond or more.
+        """
         now = int(self.wall() * 1e6)
         if now <= self._last < now + 1000:
             now = self._last + 1
@@ -122,7 +121,7 @@ class Server:
         return now
 
     def step_clock(self, seconds: float) -> None:
-        """Set the server's clock forward by ``seconds``, or back if ``seconds`` is negative.
+        """Set the server's clock forward, or back if ``seconds`` is negative.
 
         Expired keys are deleted first, because a real server would have deleted them before.
         """
@@ -136,13 +135,11 @@ class Server:
     # Connections and requests
 
     def accept(self, wire: Wire) -> int:
-        """Accept a new connection, and return its number."""
         self.opened += 1
         self.wires.append(wire)
         return self.opened
 
     def drop(self, wire: Wire) -> None:
-        """Remove a connection and its subscriptions."""
         for channel in wire.channels:
             self.keyspace.subscribe(channel, -1)
         wire.channels.clear()
@@ -150,7 +147,6 @@ class Server:
             self.wires.remove(wire)
 
     def receive(self, wire: Wire, message: Call | End) -> None:
-        """Carry out a request that has arrived. If the server hangs, keep the request until the server resumes."""
         if not self.reachable:
             return
         if self.hung:
@@ -161,7 +157,6 @@ class Server:
             wire.carry_out(message)
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
-        """Carry out a call, and return the replies to send back over the connection."""
         self.calls += 1
         world = self.world
         keyspace = self.keyspace
@@ -193,9 +188,9 @@ class Server:
         return [raw]
 
     def _run(self, call: Run[Any]) -> Any:
-        """Run a script. While the slot is being moved, a script with several keys is replaced by its form for a single key.
+        """Run a script. While the slot is moved, run the form of the script for a single key instead.
 
-        In production, the client sends that form after the reply TRYAGAIN. If there is no such form, the reply is TRYAGAIN.
+        In production, the client sends this form after the reply TRYAGAIN.
         """
         if not self.moving or len(call.keys) == 1:
             return self.keyspace.run(call.script, call.keys, call.args)
@@ -206,7 +201,6 @@ class Server:
         return [raw] if call.script in {RENEW, permit.RENEW} else raw
 
     def again(self, wire: Wire, call: Call) -> None:
-        """Carry out a request once more, as for a duplicate on the network, and drop the reply."""
         if self.reachable and not (isinstance(call, Command) and call.args[0] == "SUBSCRIBE"):
             self.serve(wire, call)
 
@@ -216,8 +210,7 @@ class Server:
             self.meddle("DEL", key)
 
     def meddle(self, *command: str | bytes | int) -> None:
-        """Run a command as another program would, which may change the library's keys. Record in the history which locks it
-        changed."""
+        """Run a command as another program would, which may change the library's keys."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
         self.look()
@@ -240,13 +233,13 @@ class Server:
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
-        """Record in the history that another client waits, and that the server notified the holder with this token."""
+        """Record that the server notified the holder of this token: another client waits."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))
 
     def look(self, *, more: bool = False) -> None:
-        """Record in the history which locks were granted, extended or freed since the last call.
+        """Record which locks were granted, extended or freed since the last call.
 
         ``more`` is True if the last request asked for more fences.
         """
@@ -272,8 +265,6 @@ class Server:
             permits.look()
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return "deaf" and the names of the processes in a lock's queue that are not subscribed to notifications; "" if
-        there are none."""
         waiting = self.keyspace.execute("ZRANGE", state.removesuffix(b":state") + b":queue", 0, -1)
         tokens = waiting if isinstance(waiting, list) else []
         processes = {process_of(self.whose(token)) for token in tokens}
@@ -286,7 +277,7 @@ class Server:
     # The life of the server
 
     def declare(self, longest: float) -> None:
-        """Declare the server new (without earlier grants), so that it grants locks with ``quarantine=`` at once.
+        """Declare the server new, so that it grants locks with ``quarantine=`` at once.
 
         ``longest`` is the longest lease of all clients, in seconds.
         """
@@ -294,10 +285,9 @@ class Server:
         self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self, *, once: bool = True) -> None:
-        """Store past states of the data from now on, so that a restart can bring one of them back without the last writes.
+        """Store past states, so that a restart can bring one of them back without the last writes.
 
-        If ``once`` is False, a restart that brings a state back deletes all newer states, so that no later restart can bring
-        one of them back.
+        If ``once`` is False, a restart that brings a state back deletes all newer states.
         """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once
@@ -312,16 +302,16 @@ class Server:
             wire.cut(requests_arrive=requests_arrive)
 
     def crash(self) -> None:
-        """Stop the server and cut its connections. It answers no request until `start` is called."""
+        """Stop the server and cut its connections."""
         self.reachable = False
         self.hung = False
         self.backlog.clear()
         self.cut_all()
 
     def start(self, *, forgets: float = 0.0) -> None:
-        """Start the server. The writes of the last ``forgets`` seconds are lost; infinity: all data is lost.
+        """Start the server. It has lost the writes of the last ``forgets`` seconds; infinity: all data.
 
-        If no past state from before that time is stored (see `keep_past`), all data is lost, too.
+        All data is lost, too, if no state from before that time is stored (see `keep_past`).
         """
         self.reachable = True
         self._run_anew()
@@ -363,7 +353,7 @@ class Server:
         self.hung = True
 
     def wake(self) -> None:
-        """Resume the server. It first carries out all requests that have waited, even if their senders have given up."""
+        """Resume the server. It first carries out all waiting requests, even if their senders have given up."""
         self.hung = False
         backlog, self.backlog = self.backlog, deque()
         for wire, call in backlog:

@@ -26,20 +26,20 @@ from holdfast_lab.sim.worker import Cancelled, Worker
 
 @dataclass(slots=True)
 class Source:
-    """The source that the values of one cached key are loaded from, such as a database."""
+    """What the values of one cached key are loaded from, such as a database."""
 
     entry: EntrySpec
     ttl: float
     stale: float
     tag: str = "t"
     version: int = 0
-    """Number of the newest version of the source's data."""
+    """Number of the newest version of the data."""
     loading: dict[str, Load] = field(default_factory=dict)
     """Loads that still read from the source, by the names of their lookups."""
 
 
 class CacheClient:
-    """A client of one cached key, used by one worker. It looks up, loads and invalidates the value."""
+    """A client of one cached key, used by one worker."""
 
     def __init__(self, worker: Worker, source: Source) -> None:
         self.worker = worker
@@ -57,8 +57,7 @@ class CacheClient:
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
     async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
-        """Look up the value as ``policy`` says. If this worker gets the load lease (right to load), load the value, which takes
-        ``takes`` seconds.
+        """Look the value up by ``policy``. With the load lease, load the value, which takes ``takes`` seconds.
 
         If ``fails`` is True, the load fails.
         """
@@ -104,14 +103,14 @@ class CacheClient:
             self._note("busy" if isinstance(result, Loading) else "absent", lookup)
 
     def _believes(self, lookup: str, load: Load) -> bool:
-        """Return True if the process of this load is alive and believes that it holds the load lease (right to load)."""
+        """Return True if the process of this load is alive and believes that it has the load lease."""
         name = lookup.partition("/")[0]
         process = next(process for process in self.worker.process.world.processes if process.name == name)
         return process.here and load.remaining(process.clock()) > 0
 
     async def _load(self, lookup: str, load: Load, takes: float, *, fails: bool) -> None:
         worker, source = self.worker, self.source
-        version = source.version  # read when the load begins, so that a slow load stores an old version
+        version = source.version  # a slow load stores an old version
         await Sleep(takes)
         source.loading.pop(lookup, None)
         if fails:
@@ -130,7 +129,7 @@ class CacheClient:
     async def write(self, how: str) -> None:
         """Write a new version to the source, and then invalidate the older versions in the cache.
 
-        ``how`` is the way of invalidation: "drop", "tag", "all" or "store".
+        ``how`` is "drop", "tag", "all" or "store".
         """
         self.source.version += 1
         version = self.source.version

@@ -1,7 +1,6 @@
-"""Fingerprints of the states of a simulated world, by which the exhaustive search recognizes a state that it has explored.
+"""Fingerprints of the states of a simulated world, by which the exhaustive search recognizes a state.
 
-A fingerprint covers everything on which the future of a history depends, and nothing else. If two histories reach the same
-state, the search continues only one of them.
+A fingerprint covers everything on which the future of a history depends, and nothing else.
 
 - Times are relative to the present time.
 - Fences and other large numbers are reduced to their order, because the library only compares them.
@@ -62,14 +61,13 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.stepwise import Stepwise
 
 ABSOLUTE = 5e8
-"""Smallest number of seconds that a fingerprint treats as a point in time. It treats smaller numbers as durations."""
+"""A larger number of seconds is a point in time; a smaller one is a duration."""
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Smallest integer that a fingerprint treats as a fence or as the number of a renewal. Only the order of such integers matters.
+"""Integers from here on are fences or numbers of renewals, of which only the order matters.
 
-A fingerprint treats integers from `MILLISECONDS` up to this one as server times in milliseconds. Integers with any other
-meaning must be smaller than `MILLISECONDS`.
+Integers from `MILLISECONDS` to `MICROSECONDS` are server times. Any other integer must be smaller.
 """
 
 _NUMBER = re.compile(rb"\d{12,}")
@@ -85,7 +83,7 @@ CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
 
 
 class Fingerprint:
-    """The hash, in `value`, of everything on which the future of a simulated world depends."""
+    """The hash, in `value`, of everything on which the future of a world depends."""
 
     def __init__(self, world: Stepwise) -> None:
         self._now = world.now
@@ -103,7 +101,6 @@ class Fingerprint:
         self.flat.extend(values)
 
     def add(self, value: Any) -> None:
-        """Add the value of a local variable, of an attribute or of the server's data to the fingerprint."""
         writer = WRITERS.get(type(value))
         if writer is not None:
             writer(self, value)
@@ -123,8 +120,7 @@ class Fingerprint:
         self.add_all(values)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Add each of the values to the fingerprint. To save time, the most frequent types are handled here, without a
-        further call."""
+        """Add each value. To save time, the most frequent types are handled here, without a further call."""
         flat, now, several = self.flat, self._now, self._several
         for value in values:
             kind = type(value)
@@ -141,8 +137,7 @@ class Fingerprint:
                 writer(self, value)
 
     def add_again(self, value: Any, writer: Callable[[Fingerprint, Any], None]) -> None:
-        """Add an object that may occur several times in a state. From the second time on, copy what was added the first
-        time."""
+        """Add an object that may occur several times in a state. Later occurrences copy the first one."""
         flat, ranked = self.flat, self._ranked
         span = self._spans.get(id(value))
         if span is not None:
@@ -151,7 +146,7 @@ class Fingerprint:
             return
         begin, first = len(flat), len(ranked)
         writer(self, value)
-        if not self._several:  # with several servers, an object that `_once` adds has two forms, and a copy would confuse them
+        if not self._several:  # with several servers, an object has two forms (see `_once`)
             self._spans[id(value)] = begin, len(flat), first, len(ranked)
 
     def add_float(self, value: float) -> None:
@@ -259,8 +254,7 @@ class Fingerprint:
         self.add_all(LOCAL_QUEUE(local_queue))
 
     def add_promised(self, then: Any) -> None:
-        """Add the state that the callback of a request uses, because requests that look the same may have different
-        callbacks."""
+        """Add what the callback of a request uses. Equal requests may have different callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -324,7 +318,7 @@ class Fingerprint:
     def add_listener(self, listener: Listener) -> None:
         self.add_text(listener.listener_id)
         self.put(bool(listener.hints))
-        for name in ("leads", "found", "seen", "pending", "duty"):  # each type of listener has some of these attributes
+        for name in ("leads", "found", "seen", "pending", "duty"):  # a listener has some of these
             self.add(getattr(listener, name, None))
         self.add(listener.slot)
 
@@ -357,7 +351,7 @@ class Fingerprint:
         for number, answer in sorted(yes_count.answers.items()):
             self.put(number)
             if isinstance(answer, Answer):
-                reply = answer.value  # without the server's time, which no code reads any more
+                reply = answer.value  # the server's time is not read any more
                 self.add(reply._replace(time=0) if isinstance(reply, Yes | HeldElsewhere) else reply)
                 self.add_float(answer.sent)
             else:
@@ -373,7 +367,7 @@ class Fingerprint:
 
 @lru_cache(4096)
 def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
-    """Return the text with each number of 12 digits or more replaced by "#", and a tuple of these numbers."""
+    """Replace each number of 12 digits or more by "#". Return the text and these numbers."""
     text = value.encode() if isinstance(value, str) else bytes(value)
     return _NUMBER.sub(b"#", text), tuple(map(int, _NUMBER.findall(text)))
 
@@ -386,13 +380,11 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _locals(code: CodeType) -> tuple[str, ...]:
-    """Return the names of the local variables of a function, without duplicates."""
     return tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
 
 
 def entry_name(entry: list[Any]) -> str:
-    """Return a readable name for a planned event: the name of the object that it concerns, and of the function that is
-    called."""
+    """Name a planned event by the object that it concerns and the function that is called."""
     what, args = entry[2], entry[3]
     inner = args[0] if args and callable(args[0]) else what
     owner = getattr(inner, "__self__", None)
@@ -405,17 +397,16 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """Add nothing to the fingerprint. In `WRITERS`, this is the function for values that never change or are added
-    elsewhere."""
+    """Write nothing, for values that never change or are added elsewhere."""
 
 
 def same_in_all_states(*types: type) -> None:
-    """Leave objects of these types out of fingerprints, because they never change or are added elsewhere."""
+    """Leave objects of these types out of fingerprints: they never change, or are added elsewhere."""
     WRITERS.update(dict.fromkeys(types, _nothing))
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a function that calls ``writer`` for an object the first time, and later adds only the object's number."""
+    """Call ``writer`` for an object the first time, and later add only the object's number."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint.met
@@ -430,7 +421,7 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
 
 
 def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a function that calls ``writer`` for an object the first time, and later adds a copy of what ``writer`` added."""
+    """Call ``writer`` for an object the first time, and later add a copy of what ``writer`` added."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         fingerprint.add_again(value, writer)

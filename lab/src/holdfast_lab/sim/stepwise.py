@@ -1,8 +1,7 @@
-"""A simulated world in which the exhaustive search or Hypothesis chooses each step.
+"""A world in which the exhaustive search or Hypothesis chooses each step.
 
-Messages take no time. Time passes only when no other step is possible, and then up to the next planned event. So the
-search can try every order of events that a fast network allows. Faults are steps, too, until the budget of faults is used
-up. One of the faults is a slow message.
+Messages take no time. Time passes up to the next planned event when no other step is possible, or only the arrival of delayed
+messages. So the search can try every order of events that a fast network allows. Faults are steps, too.
 """
 
 from __future__ import annotations
@@ -23,37 +22,34 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process
 
 INSTANT = 3e-6
-"""Seconds within which planned events are treated as simultaneous. Rounding at times near `EPOCH`, and the microsecond that
-`Process.at` adds, make such events differ by less than this."""
+"""Seconds within which planned events count as simultaneous. They differ by rounding, and by what `Process.at` adds."""
 
 PAUSE = 1.5
-"""Duration of the fault that pauses a process, as a multiple of the lease time (`Stepwise.ttl`)."""
+"""Duration of the fault that pauses a process, as a multiple of the lease time."""
 
 DEAF = 0.5
-"""Duration of the fault that loses published messages, as a multiple of the lease time (`Stepwise.ttl`)."""
+"""Duration of the fault that loses published messages, as a multiple of the lease time."""
 
 OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
 OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
-"""Kinds of faults that hit a process or one of its workers. A scenario usually has either such faults or faults of the
-network."""
 
 Mishap = tuple[str, str, Callable[[], object]]
-"""A fault that is possible now: its kind, the name of its target, and the function that injects it."""
+"""A fault that is possible now: its kind, its target, and the function that injects it."""
 
 
 class Step(NamedTuple):
-    """A step that is possible next in a simulated world: an event or a fault."""
+    """A step that is possible next: an event or a fault."""
 
     do: Callable[[], object]
     fault: bool = False
     late: bool = False
-    """True if this step is the arrival of a message that a fault has delayed."""
+    """True for the arrival of a message that a fault has delayed."""
 
 
 class Stepwise(World):
-    """A simulated world in which a search chooses each step among those that are possible.
+    """A world in which a search chooses each step.
 
-    ``faults`` are the kinds of faults that are offered as steps. In one history, at most ``budget`` faults happen.
+    ``faults`` are the kinds of faults that it offers as steps. At most ``budget`` of them happen in a history.
     """
 
     def __init__(self, *, faults: Iterable[str] = (), budget: int = 0, ttl: float = 2.0, trace: bool = False) -> None:
@@ -64,27 +60,23 @@ class Stepwise(World):
         self.budget = budget
         self.ttl = ttl
         self.brisk = False
-        """True if a step that only one process notices is made immediately, so that the search has fewer orders to try.
+        """True if a step that only one process notices is made at once, so that the search has fewer orders to try.
 
-        The search still chooses the order in which requests reach the server, and the faults.
+        The order in which requests reach the server, and the faults, are still chosen.
         """
         self.sparse = True
         """True if the search does not store states in which only one step is possible.
 
-        This saves time and memory, because there are many such states. A state with several possible steps follows soon after
-        each of them.
+        There are many of them, and each leads to a state with several steps soon.
         """
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
         self.held: list[tuple[float, Pipe]] = []
-        """Pipes (directions of connections) whose first message a fault has delayed, each with the virtual time of this
-        fault."""
+        """Pipes whose first message a fault has delayed, each with the time of this fault."""
         self.floors: dict[str, int] = {}
-        """The highest fence that had been granted before each worker's last acquisition began, by worker. A new fence must be
-        higher."""
+        """Highest fence granted before each worker's last acquisition began, by worker. A new fence must be higher."""
         self.struck: list[str] = []
-        """The faults injected so far, each as its kind and its target. They are part of the state, because the rules excuse the
-        effects of faults."""
+        """Kinds and targets of the faults so far. They are part of the state, because they excuse violations."""
         self._highest = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
@@ -109,22 +101,22 @@ class Stepwise(World):
     def options(self) -> list[Step]:
         """Return the steps that are possible now, including faults, in a fixed order.
 
-        If no step is possible, let time pass until there is one. Raises Stuck if no event is planned any more.
+        If there is none, let time pass. Raises Stuck if no event is planned any more.
         """
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """Return one of the `options` by its index. Faults come last, and are computed only if the index is that of a fault."""
+        """Return one of the `options`. Faults, the last ones, are computed only if necessary."""
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 
     def _steps(self) -> list[Step]:
-        """Return the possible steps except faults. If there is none, let time pass until there is one."""
+        """Return the possible steps except faults. If there is none, let time pass."""
         while True:
             steps = self.steps_now()
             if steps:
                 if self.pending() and all(step.late for step in steps):
-                    # Time may pass, because a delayed message may arrive even later.
+                    # a delayed message may arrive even later
                     steps.append(Step(self._pass_time))
                 return steps
             self._pass_time()
@@ -145,7 +137,7 @@ class Stepwise(World):
         return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
-        """Return a step that only one process notices, such as a reply that arrives; None if there is no such step."""
+        """Return a step that only one process notices, such as the arrival of a reply."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
@@ -164,16 +156,14 @@ class Stepwise(World):
         return list(first.values())
 
     def pending(self) -> list[Entry]:
-        """Return the planned events that were not called off."""
         self._heap = [entry for entry in self._heap if entry[2] is not None]
         return self._heap
 
     def due(self) -> list[Entry]:
-        """Return the planned events that are due now."""
         return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
 
     def due_by(self, when: float) -> bool:
-        """Return True if a step is possible at or before the virtual time ``when``."""
+        """Return True if a step is possible by the virtual time ``when``."""
         return bool(self.steps_now()) or any(entry[0] <= when for entry in self.pending())
 
     def _pass_time(self) -> None:
@@ -244,7 +234,7 @@ class Stepwise(World):
         self.at(self.now + PAUSE * self.ttl, process.resume)
 
     def _double(self, pipe: Pipe) -> None:
-        """Let a copy of the pipe's first request arrive at the server later."""
+        """Let a copy of the pipe's first request arrive later."""
         call = pipe.messages[0]
         copy = type(pipe)(pipe.wire, lambda _: pipe.wire.server.again(pipe.wire, call))
         copy.messages.append(call)
@@ -261,7 +251,7 @@ class Stepwise(World):
 
 
 def _of(pipe: Pipe) -> str:
-    """Return a name for the first message of a pipe: the label of its connection, and the kind of the message."""
+    """Name the first message of a pipe."""
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:

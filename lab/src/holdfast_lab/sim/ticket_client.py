@@ -1,7 +1,4 @@
-"""Tickets in the simulation: a ticket hands a held lock over to another process. Workers issue and redeem tickets.
-
-Each step is recorded.
-"""
+"""Tickets in the simulation: workers issue and redeem tickets, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -23,36 +20,33 @@ from holdfast_lab.sim.world import World
 
 @dataclass(slots=True, eq=False)
 class IssuedTicket:
-    """A ticket that was issued to hand a held lock over, and the attempts to redeem it."""
+    """A ticket, and the attempts to redeem it."""
 
     told: Told
-    """The parsed contents of the ticket."""
+    """The contents of the ticket."""
     giver: Lease
     lock: str
     lease: str
-    """Name that the history gives to the lease of the ticket. With this lease, the ticket holds the lock until it is
-    redeemed."""
+    """Name, in the history, of the lease with which the ticket holds the lock until it is redeemed."""
     ends: float
-    """Earliest virtual time, in seconds, at which the ticket may expire. It allows for a server's clock that is a little
-    fast."""
+    """Earliest virtual time at which the ticket may expire, if the server's clock is a little fast."""
     asked: list[float] = field(default_factory=list)
-    """Virtual times, in seconds, at which workers began to redeem the ticket."""
+    """Virtual times at which workers began to redeem the ticket."""
     taken: list[Lease] = field(default_factory=list)
     """The leases for which the ticket was redeemed. More than one is a violation."""
     refused: list[tuple[float, str]] = field(default_factory=list)
-    """Refusals of the ticket, each as its virtual time in seconds and its reason."""
+    """Refusals of the ticket, each with its virtual time and its reason."""
 
 
 def out(world: World) -> bool:
-    """Return True if a lock is still held by a ticket that was issued and not redeemed yet."""
+    """Return True if a ticket that was not redeemed still holds a lock."""
     given = {event.attempt for event in world.history if event.kind == "ticket"}
     holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
     return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
 
 
 def _begin(lock: Lock) -> None:
-    """Begin a new acquisition by a ticket. In the history, its request counts as earlier than all others, because a ticket may
-    overtake the queue."""
+    """Begin an acquisition by a ticket. It counts as asked for before all others, because a ticket may overtake the queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"
@@ -60,12 +54,11 @@ def _begin(lock: Lock) -> None:
 
 
 async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
-    """Turn a lease into a ticket that expires after ``seconds``, and return the ticket. On an error, release the lease and
-    return None."""
+    """Turn a lease into a ticket that expires after ``seconds``. On an error, release the lease and return None."""
     worker = lock.worker
     with worker.operation():
         lease.leave()
-        _begin(lock)  # in the history, the ticket is an acquisition without a request
+        _begin(lock)  # in the history, the ticket is an acquisition
         asked = worker.process.world.now
         try:
             ticket = await tickets.Issue(lease, seconds).operation()
@@ -82,7 +75,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
 
 
 async def _end(lease: Lease) -> None:
-    """Release the lease as the end of ``with`` does. Record nothing, because the history has this release already."""
+    """Release the lease as the end of ``with`` does. The history has this release already."""
     try:
         if not lease.hand_on():
             await lease.release_on_server()
@@ -94,7 +87,7 @@ async def _end(lease: Lease) -> None:
 
 
 async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
-    """Redeem a ticket, and return the lease of the lock; None if the ticket is refused or an error occurs."""
+    """Redeem a ticket. Return None if it is refused or an error occurs."""
     worker = lock.worker
     process = worker.process
     with worker.operation():

@@ -1,4 +1,4 @@
-"""The virtual time of a simulated world: the time at which it begins, the form of planned events, and random delays."""
+"""Virtual time: its beginning, the form of planned events, and random delays."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import random
 from typing import Any
 
 EPOCH = 1e9
-"""Virtual time, in seconds, at which every history begins. It is larger than any duration, so that a time cannot be confused
-with a duration."""
+"""Virtual time in seconds at which every history begins. It is larger than any duration, to tell a time from a duration."""
 
 Entry = list[Any]
 """A planned event: a list of its time, its number, its function (None: called off), and the function's arguments."""
 
 
 class Stuck(Exception):
-    """Raised when no step is possible while a worker still waits."""
+    """Raised when no step is possible and a worker still waits."""
 
 
 class Weather:
     """A source of random delays, in seconds, for messages and for threads that wake up.
 
-    A delay is between 0.5 and 1.5 times ``scale`` seconds. The share ``slow_share`` of the delays is multiplied by a
-    random number between 0 and ``slow``.
+    A delay is 0.5 to 1.5 times ``scale``. The share ``slow_share`` of the delays is multiplied by a random number from 0 to
+    ``slow``.
     """
 
     __slots__ = ("_draw", "scale", "slow", "slow_share")

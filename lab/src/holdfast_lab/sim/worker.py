@@ -1,4 +1,4 @@
-"""A simulated thread or task. It drives the library's operations, as the drivers in `_runtime` do in production."""
+"""A simulated thread or task. It runs the library's operations, as the drivers in `_runtime` do in production."""
 
 from __future__ import annotations
 
@@ -42,31 +42,30 @@ if TYPE_CHECKING:
 
 
 STOCK = 8
-"""For one in so many tokens of a process, `Worker.pop` acts as if the process's stock of tokens were empty. The attempt then
-draws this token itself."""
+"""For one in so many tokens, the process's stock of tokens counts as empty. The attempt then draws the token itself."""
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
 
 
 class Cancelled(BaseException):
-    """Raised in the coroutine of a simulated task that was cancelled, or of a simulated thread that was interrupted."""
+    """Raised in the coroutine of a task that was cancelled, or of a thread that was interrupted."""
 
 
 class Discarded(BaseException):
-    """Raised in a worker's coroutine at each of its requests after the history has ended, so that the coroutine ends, too."""
+    """Raised in a worker's coroutine after the history has ended, so that the coroutine ends, too."""
 
 
 @dataclass(slots=True)
 class At(Request[Answer[Any]]):
-    """A request to send a call to one of several servers; ``server`` is its index in `World.servers`."""
+    """A request to send a call to the server with an index in `World.servers`."""
 
     server: int
     call: Call
 
 
 class Worker:
-    """A simulated thread or task, which drives a coroutine and carries out the requests that the coroutine awaits."""
+    """A simulated thread or task. It runs a coroutine, and carries out the requests that the coroutine awaits."""
 
     __slots__ = (
         "_slot",
@@ -96,24 +95,24 @@ class Worker:
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.done = False
         self.asked: Any = None
-        """The request that the worker waits for; None while the worker runs."""
+        """The request that the worker waits for; None while it runs."""
         self.requests = 0
-        """Number of requests that the worker has waited for so far."""
+        """Number of requests that the worker has waited for."""
         self.acquisitions = 0
         self.acquisition = ""
-        """Name that the history gives to the worker's current attempt to acquire a lock."""
+        """Name, in the history, of the worker's current attempt to acquire a lock."""
         self.asked_to_join = 0.0
-        """Virtual time at which the current acquisition first asked to join the server's queue; 0: it has not asked yet."""
+        """Virtual time at which this attempt first asked to join the server's queue; 0: not yet."""
         self.asked_first = 0.0
-        """Virtual time at which the current acquisition sent its first request; 0: it has sent none yet."""
+        """Virtual time of the first request of this attempt; 0: none yet."""
         self.lined = ""
-        """Name of the last attempt with which the worker waited in the local queue of its process."""
+        """Name of the last attempt that waited in the local queue."""
         self.inside = False
-        """True while the worker runs the body of ``with worker.operation():``, that is, one operation of the library."""
+        """True while the worker runs an operation of the library, in ``with worker.operation():``."""
         self.shielded = False
-        """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again during this time."""
+        """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again then."""
         self.thrown = ""
-        """Type of the error that was last thrown into the worker's coroutine. The error may still be propagating."""
+        """Type of the error that was last thrown into the coroutine. The error may still propagate."""
         self.pending: Ticket | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
@@ -143,7 +142,7 @@ class Worker:
         self.process.soon(self.go, None)
 
     def go(self, reply: Any, error: BaseException | None = None) -> None:
-        """Resume the coroutine with a reply or an error. Let it run until it awaits a request that takes time."""
+        """Resume the coroutine with a reply or an error, until it awaits a request that takes time."""
         coroutine = self.coroutine
         assert coroutine is not None
         self.asked = None
@@ -172,10 +171,9 @@ class Worker:
         self.process.world.working.discard(self)
 
     def cancel(self) -> None:
-        """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that it waits for.
+        """Throw a cancellation (task) or an interrupt (thread) into the coroutine.
 
-        Do nothing if the worker has finished, if its process was killed, if the worker waits for nothing, or if it is cleaning
-        up after a cancellation.
+        Do nothing if the worker has finished, waits for nothing, or is cleaning up.
         """
         if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
@@ -190,8 +188,7 @@ class Worker:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Mark the body of a ``with`` statement as one operation of the library. A task that is cancelled in it cleans up
-        undisturbed."""
+        """Mark an operation of the library. A task that is cancelled in it cleans up undisturbed."""
         self.inside = True
         try:
             yield
@@ -199,7 +196,7 @@ class Worker:
             self.inside = self.shielded = False
 
     def discard(self) -> None:
-        """End the coroutine after the history is over, without letting it send another request."""
+        """End the coroutine after the history is over. It cannot send another request."""
         while self.coroutine is not None and not self.done:
             try:
                 self.coroutine.throw(Discarded())
@@ -214,8 +211,7 @@ class Worker:
         return token
 
     def pop(self) -> str:
-        """Return a new token for `_core.lock.uncontended.lead`. Raise IndexError now and then, as an empty stock of tokens
-        does."""
+        """Return a new token for `_core.lock.uncontended.lead`. Now and then, raise IndexError, as an empty stock does."""
         if self.process.tokens % STOCK == STOCK - 1:
             raise IndexError
         return self._new_token()
@@ -234,7 +230,7 @@ class Worker:
 
         def then(answer: Any, sent: float) -> None:
             if self.pending is not asked:
-                return  # the worker was cancelled while the request was under way: drop the reply
+                return  # the worker was cancelled meanwhile
             self.pending = None
             if isinstance(answer, WireError):
                 self.go(None, answer)
@@ -245,7 +241,7 @@ class Worker:
         return LATER
 
     def _wire_to(self, server: Server) -> Wire:
-        """Return an open connection to ``server``. Raise NotSent if the server is unreachable."""
+        """Return an open connection. Raises NotSent if the server is unreachable."""
         wire = self._wires.get(server)
         if wire is None or not wire.open:
             wire = self._wires[server] = self.process.connect(server, self.name)
@@ -260,7 +256,7 @@ class Worker:
         self._timer = self.process.at(local, self._on_timer, asked, reply)
 
     def _on_timer(self, asked: Ticket, reply: Any) -> None:
-        # If an outcome and the timer fell due while the process was paused, the outcome may have woken the worker first.
+        # If both fell due while the process was paused, an outcome may have woken the worker first.
         if self.pending is asked:
             self.pending = self._timer = self._slot = None
             self.go(reply)
@@ -282,7 +278,7 @@ class Worker:
         assert isinstance(slot, Slot)
 
         def look(outcome: Outcome | None) -> bool:
-            if outcome is not None:  # the waiter inherited a position in the server's queue; keep the outcome for `_wait`
+            if outcome is not None:  # it inherited a place in the queue: `_wait` needs the outcome
                 slot.outcomes.insert(0, outcome)
             return True
 
@@ -302,7 +298,7 @@ class Worker:
         return self._get(attempt.slot, request.until, lambda outcome: outcome is not None)
 
     def _told_by(self) -> list[Server]:
-        """Return the servers whose notifications can wake this worker (simulated thread or task)."""
+        """Return the servers whose notifications can wake this worker."""
         return [self.process.server]
 
     def _subscribe(self, request: Subscribe) -> Any:
@@ -332,7 +328,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Record that another worker of the process handed its lease on to this attempt, or left its queue position to it."""
+        """Record that another worker handed its lease on to this attempt, or left it its place in the queue."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
@@ -360,7 +356,7 @@ class Worker:
         return LATER
 
     def woken(self, slot: Slot) -> None:
-        """Read the outcomes in ``slot``, and resume the coroutine with the first outcome that ends the worker's wait."""
+        """Resume the coroutine with the first outcome that ends the worker's wait."""
         while self._slot is slot and slot.outcomes:
             outcome = slot.outcomes.pop(0)
             if slot.enough(outcome):
@@ -379,19 +375,19 @@ class Ticket:
 
     @property
     def counts(self) -> bool:
-        """True while the worker is still in the wait that this object identifies."""
+        """True while the worker is in this wait."""
         return self._worker.pending is self
 
 
 class _Later:
-    """The type of `LATER`. A function that carries out a worker's request returns `LATER` if the reply arrives later."""
+    """The type of `LATER`, which stands for a reply that arrives later."""
 
 
 LATER = _Later()
 
 
 class Slot:
-    """A mailbox in which a worker (simulated thread or task) receives the outcomes of its wait, such as a grant."""
+    """A mailbox for the outcomes of a worker's wait, such as a grant."""
 
     __slots__ = ("_told", "_worker", "attempt", "enough", "outcomes")
 
@@ -399,17 +395,17 @@ class Slot:
         self._worker = worker
         self.attempt: Attempt | None = None
         self._told: object = None
-        """The turn that was last recorded in the history. No turn is recorded twice."""
+        """The turn that was recorded last. No turn is recorded twice."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
-        """Function that gets an outcome, and returns True if this outcome ends the current wait."""
+        """Function that tells whether an outcome ends the current wait."""
 
     @property
     def whose(self) -> str:
         return self._worker.name
 
     def gone(self) -> bool:
-        """Return False. In production, True means that the waiter's event loop was closed, which never happens here."""
+        """Return False. In production, True means that the waiter's event loop was closed."""
         return False
 
     def put(self, outcome: Outcome | None, /) -> bool:

@@ -1,11 +1,10 @@
-"""A simulated world and its processes: virtual time, planned events and the history; the processes' clocks and keepers.
+"""A simulated world and its processes.
 
-A `World` runs one history. In a plain `World`, a `Weather` draws how long each message takes, and events happen in the
-order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among the possible ones.
+In a plain `World`, a `Weather` draws how long each message takes, and events happen in the order of their times. In a
+`Stepwise` world, the exhaustive search or Hypothesis chooses each step.
 
-A `Process` has a clock, and runs production's code of the keeper (background thread). A world and its processes refer to
-each other, so they are in one module. Servers and connections use the world only through the protocols in `network` and
-`server`.
+A `Process` has a clock, and runs production's code of the keeper. A world and its processes refer to each other, so they are in
+one module. Servers and connections use the world only through the protocols in `network` and `server`.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ if TYPE_CHECKING:
 INFINITY = float("inf")
 
 Face = Literal["threads", "asyncio"]
-"""The API that a simulated process uses: "threads" (sync) or "asyncio" (tasks).
+"""The API that a process uses: "threads" (sync) or "asyncio" (tasks).
 
-Each thread has its own connection. A thread that is interrupted during a request closes its connection. All tasks of a
-process share one connection. If a task is cancelled, the connection stays open and drops the reply.
+Each thread has its own connection, and closes it when it is interrupted during a request. All tasks of a process share one
+connection. If a task is cancelled, the connection stays open and drops the reply.
 """
 
 GOODBYE = 0.5
-"""Seconds between the call that closes a process in an orderly way and the end of the process."""
+"""Seconds between the orderly closing of a process and its end."""
 
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
 
@@ -68,69 +67,66 @@ class Told(Protocol):
     """A lease that records its deadlines in the history."""
 
     def tell(self) -> None:
-        """Record the deadline of the lease in the history if the deadline has changed."""
+        """Record the deadline of the lease if it has changed."""
 
 
 class Untold(WaitGraph):
-    """A wait graph (data for the detection of deadlocks) that ignores all waiters. So the process does not publish its
-    waits."""
+    """A graph for the detection of deadlocks that ignores all waiters. So the process does not publish its waits."""
 
     def somebody_waits(self, now: float) -> None:
         pass
 
 
 class World:
-    """A simulated world that runs its events in the order of their times, and records a history."""
+    """A world that runs its events in the order of their times, and records a history."""
 
     def __init__(self, rng: random.Random, weather: Weather | None = None, *, trace: bool = False) -> None:
         self.rng = rng
         self.weather = weather or Weather(rng)
         self.trace = trace
-        """True if the history also records every request and reply, for people who read it. The checkers do not need them."""
+        """True if every request and reply is recorded, for people who read the history."""
         self.now = EPOCH
-        """Current virtual time, in seconds. The clocks of processes and servers may differ from it."""
+        """Virtual time in seconds. The clocks of processes and servers may differ from it."""
         self.history: list[Event] = []
         self.mishap: Callable[[Wire, Call], bool] | None = None
-        """Function that may inject a fault into a request that arrives at a server (see `faults.mishaps`); None: no such
-        faults."""
+        """Function that may inject a fault into a request that arrives at a server (see `faults.mishaps`)."""
         self.acquisitions: dict[str, str] = {}
-        """Name, in the history, of the acquisition that uses each token, by token."""
+        """Name, in the history, of the acquisition that uses each token."""
         self.places: dict[str, float] = {}
-        """Virtual time at which a waiter sent its request to join the queue, by the name of the lease that it asked for."""
+        """Virtual time at which a waiter asked to join the queue, by the name of the lease that it asked for."""
         self.resource = Keyspace()
-        """The store that the locks protect. It loses no data, and refuses a write whose fence is lower than an earlier one."""
+        """The protected store. It loses no data, and refuses a write with a lower fence than an earlier one."""
         self.register: dict[str, int] = {}
-        """The fence of the last accepted write to the protected store, by lock."""
+        """The fence of the last accepted write to the store, by lock."""
         self.working: set[Worker] = set()
-        """The simulated threads and tasks that have not finished, except those of killed processes."""
+        """The workers that have not finished, except those of killed processes."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
         self.closed = False
         self.rare: Counter[str] = Counter()
-        """Counts of the rare events that a theme (a rare fault added to a whole history, see `rare`) has caused, by name."""
+        """Counts of the events that a theme has caused, by name."""
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
         self._number = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Append an event to the history, with the current time, unless the world is closed."""
+        """Record an event at the current time, unless the world is closed."""
         if self.closed:
             return
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
 
     def drawn_for(self, token: str) -> str:
-        """Return the name of the acquisition that uses this token. If no worker of the simulation uses it, return the token
-        itself.
+        """Return the name of the acquisition that uses this token, or the token if no worker uses it.
 
         In the history, this name is also the name of the lease.
         """
         return self.acquisitions.get(token.partition("*")[0].removesuffix("~"), token)
 
     def lease(self, token: str, acquisition: str) -> str:
-        """Return the name of the lease that an acquisition holds, or "" if that is the name of the acquisition itself.
+        """Return the name of the lease that an acquisition holds, or "" if both have the same name.
 
-        The names differ if an earlier acquisition of the same process got the lease from the server and handed it on.
+        The names differ if an earlier acquisition of the process got the lease from the server and handed it on.
         """
         lease = self.drawn_for(token)
         return "" if lease == acquisition else lease
@@ -138,28 +134,28 @@ class World:
     # Planned events
 
     def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call at a virtual time, and return the planned entry. To call it off, set ``entry[2]`` to None."""
+        """Plan a function call at a virtual time. To call it off, set ``entry[2]`` of the result to None."""
         self._number += 1
         entry: Entry = [when, self._number, what, args]
         heappush(self._heap, entry)
         return entry
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call after the random delay that a thread or task takes to wake up."""
+        """Plan a function call after the random delay with which a thread or task wakes up."""
         return self.at(self.now + self.weather.delay(), what, *args)
 
     def plan(self, step: int, what: Callable[[], object]) -> None:
-        """Plan a function call. It is made when the world has run ``step`` events."""
+        """Plan a function call for when the world has run ``step`` events."""
         self._planned.setdefault(step, []).append(what)
 
     def calm_down(self) -> None:
-        """Stop injecting faults, and stop delaying messages for unusually long."""
+        """Stop injecting faults, and stop delaying messages unusually long."""
         self.mishap = None
         self.weather.slow_share = 0.0
         self._planned.clear()
 
     def post(self, pipe: Pipe) -> None:
-        """Plan the arrival of the message that was put into a pipe last. It arrives after all earlier messages of the pipe."""
+        """Plan the arrival of a pipe's last message, after that of all its earlier messages."""
         due = self.now + self.weather.delay() + pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
@@ -168,11 +164,10 @@ class World:
     # Running
 
     def work(self, until: float, steps: int) -> bool:
-        """Run the planned events until all workers have finished, and return True. Return False if a limit is reached before
-        that.
+        """Run the planned events until all workers have finished. Return False if a limit is reached before.
 
-        The limits are the virtual time ``until`` and the number of events ``steps``. Raises Stuck if a worker still waits
-        and no event is planned any more.
+        The limits are the virtual time ``until`` and the number of events ``steps``. Raises Stuck if a worker still waits and
+        no event is planned any more.
         """
         heap, working, planned = self._heap, self.working, self._planned
         while working:
@@ -193,7 +188,7 @@ class World:
         return True
 
     def pass_time(self, seconds: float) -> None:
-        """Run the events of the next ``seconds`` seconds of virtual time."""
+        """Run the events of the next ``seconds`` of virtual time."""
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until:
             at, _, what, args = heappop(self._heap)
@@ -203,7 +198,7 @@ class World:
         self.now = until
 
     def close(self) -> None:
-        """End all workers. Nothing more is recorded in the history."""
+        """End all workers. Nothing more is recorded."""
         self.closed = True
         for process in self.processes:
             for worker in process.workers:
@@ -211,7 +206,7 @@ class World:
 
 
 class _Collected:
-    """A replacement for the keeper's list of garbage-collected owners of leases. The keeper handles each such owner at once."""
+    """In the place of the keeper's list of garbage-collected owners of leases: each is handled at once."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
@@ -224,12 +219,11 @@ class _Collected:
 
 
 class Process:
-    """A simulated client process with its keeper (background thread). The process uses one server, or several servers that
-    vote."""
+    """A client process with its keeper. It uses one server, or several servers that vote."""
 
     mutex = NO_MUTEX
     looks = True
-    """Always True, so that the keeper's check for long leases is never started. The check is not simulated."""
+    """True, so that the keeper never starts its check for long leases. This check is not simulated."""
     closing = False
 
     def __init__(
@@ -246,24 +240,24 @@ class Process:
         self.world = world
         self.server = server
         self.name = self.process_id = name
-        """The process id, in hexadecimal. It is the first part of each token of the process, and this part is not secret."""
+        """The process id. Each token of the process begins with it, so this part of the token is not secret."""
         self.face = face
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
         self.luck: random.Random | None = None
-        """Random numbers for the secret part of the process's tokens; None: tokens differ only by their number."""
+        """Random numbers for the secret part of tokens; None: tokens differ only by their number."""
         self.is_paused = False
         self.keeper_hangs = False
-        """True once the process's keeper (background thread) hangs. It then does nothing any more, but the workers go on."""
+        """True once the keeper hangs. It then does nothing any more, but the workers go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """Function calls that became due while the process was paused. The process makes them when it resumes."""
+        """Function calls that became due while the process was paused. It makes them when it resumes."""
         self.cut_off_from: set[Server] = set()
-        """Servers from which the process is cut off: its connections to them stay open, but no message arrives."""
+        """Servers whose connections to the process stay open, but carry no message."""
         self.far: dict[Server, float] = {}
-        """Seconds by which each message between the process and a server takes longer, by server."""
+        """Seconds by which each message to or from a server takes longer."""
         self.turned_away = False
-        """True while servers accept no new connection of the process. Its open connections stay open."""
+        """True while servers accept no new connection of the process."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead
@@ -273,12 +267,11 @@ class Process:
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
-        """For each lease, the deadline that the history recorded last, in seconds of the process's clock."""
+        """The deadline of each lease that was recorded last, in seconds of the process's clock."""
         self.calls: deque[Callable[[], None]] = deque()
-        """Functions that the keeper (background thread) calls at its next run."""
+        """Functions that the keeper calls at its next run."""
         self.node = Node(self, server.name, partial(self._line, server))
-        """The state that the keeper (background thread) has for the server. If there are several servers, it is the state for
-        the first of them."""
+        """The keeper's state for the server, or for the first of several servers."""
         self.nodes: dict[Server, Node] = {server: self.node}
         self.node.wait_graph = Untold(self.node)
         self._board: QuorumNodes | None = None
@@ -290,13 +283,12 @@ class Process:
             SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
             GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
-        """Functions that carry out the requests that workers leave to the keeper (background thread), by type of the
-        request."""
+        """Functions that carry out the requests that workers leave to the keeper, by their type."""
         world.processes.append(self)
 
     @staticmethod
     def in_change() -> bool:
-        """Return False, because no signal or garbage collection interrupts a change of the state in the simulation."""
+        """Return False: no signal or garbage collection interrupts a change of the state."""
         return False
 
     # The clock of the process
@@ -305,7 +297,6 @@ class Process:
         return self._base + (self.world.now - EPOCH) * self._rate
 
     def wall(self) -> float:
-        """Return the time that the process's wall clock shows, in seconds."""
         return self.world.now + self.ahead
 
     def true(self, local: float) -> float:
@@ -313,10 +304,9 @@ class Process:
         return EPOCH + (local - self._base) / self._rate
 
     def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call for the moment at which the process's clock shows ``local`` seconds, and return the planned
-        entry.
+        """Plan a function call for the moment at which the process's clock shows ``local`` seconds.
 
-        A process that is paused at that moment makes the call when it resumes. A killed process does not make the call.
+        A process that is paused then makes the call when it resumes. A killed process does not make it.
         """
         return self.world.at(max(self.true(local) + 1e-6, self.world.now), self._do, what, *args)
 
@@ -332,8 +322,10 @@ class Process:
     # The life of the process
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
-        """Return True if the process cannot call ``what`` now, because it is dead or paused. A paused process calls it on
-        resuming."""
+        """Return True if the process cannot call ``what`` now, because it is dead or paused.
+
+        A paused process makes the call when it resumes.
+        """
         if not self.here:
             return True
         if self.is_paused:
@@ -354,7 +346,7 @@ class Process:
                 self._do(what, *args)
 
     def hang_keeper(self) -> None:
-        """Make the keeper (background thread) hang from now on: it renews no lease, reads no message and reports no loss."""
+        """Let the keeper hang from now on: it renews no lease, reads no message and reports no loss."""
         if self.here and not self.keeper_hangs:
             self.keeper_hangs = True
             self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
@@ -362,7 +354,7 @@ class Process:
     def close(self) -> None:
         """Close the process in an orderly way, as production's `keeper.thread` does.
 
-        All waiters fail with NotSent, the process releases its locks, and it ends `GOODBYE` seconds later.
+        All waiters fail with NotSent, and the process releases its locks. It ends `GOODBYE` seconds later.
         """
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
@@ -377,7 +369,7 @@ class Process:
         self.world.at(self.world.now + GOODBYE, self.crash)
 
     def crash(self) -> None:
-        """Kill the process: its connections close, and none of its workers goes on."""
+        """Kill the process: its connections close, and its workers stop."""
         if not self.here:
             return
         self.here = False
@@ -396,7 +388,7 @@ class Process:
     running_keeper = keeper
 
     def node_on(self, server: Server) -> Node:
-        """Return the state that the keeper (background thread) has for this server. It is created at the first call."""
+        """Return the keeper's state for this server."""
         node = self.nodes.get(server)
         if node is None:
             node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
@@ -437,14 +429,14 @@ class Process:
         self.plan()
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock, which all lock objects for this lock in the process share."""
+        """Return the local queue of a lock, which all objects for this lock in the process share."""
         local_queue = self._local_queues.get(spec.keys[0])
         if local_queue is None:
             local_queue = self._local_queues[spec.keys[0]] = self.node.local_queue(spec)
         return local_queue
 
     def quorum_nodes(self) -> QuorumNodes:
-        """Return the state that the keeper (background thread) has for all servers, which vote together."""
+        """Return the keeper's state for all servers, which vote together."""
         if self._board is None:
             self._board = QuorumNodes(tuple(self.node_on(server) for server in self.world.servers))
         return self._board
@@ -469,7 +461,7 @@ class Process:
             owner.notice_loss()
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        action(*args)  # an error is a defect, and ends the history, so do not catch it
+        action(*args)  # an error is a defect, and ends the history
         return True
 
     def _line(
@@ -488,10 +480,7 @@ class Process:
         return ready
 
     def subscribe(self, server: Server, listener: Subscriber) -> bool:
-        """Subscribe a listener to notifications of a server.
-
-        Return True if the process's connection for notifications (inbox) is subscribed already.
-        """
+        """Subscribe a listener. Return True if the process's inbox is subscribed already."""
         node = self.node_on(server)
         node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
         node.listeners[listener.listener_id] = listener
@@ -504,20 +493,19 @@ class Process:
         self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def warm_up(self) -> None:
-        """Prepare the keeper (background thread) as if it had run for a while: subscribed, and with its process record
-        written."""
+        """Prepare the keeper as if it had run for a while: subscribed, with its process record written."""
         node = self.node
         node.record_at = EPOCH + 1e6
         node._reachable_prefixes.add(PREFIX)  # noqa: SLF001 - as after the first message
         node._tend_inboxes(self.clock())  # noqa: SLF001 - as its first turn does
 
     def plan(self) -> None:
-        """Plan the next run of the keeper (background thread). This must be called after each change of its state."""
+        """Plan the next run of the keeper. This must follow each change of its state."""
         self.tell()
         self.wake_by(self.node.next_at() if len(self.nodes) == 1 else min(node.next_at() for node in self.nodes.values()))
 
     def tell(self) -> None:
-        """Record in the history the new deadline of each lease whose deadline has changed."""
+        """Record the deadline of each lease whose deadline has changed."""
         for lease in self.leases:
             lease.tell()
 
@@ -539,7 +527,7 @@ class Process:
     # The connections of its workers
 
     def connect(self, server: Server, who: str) -> Wire:
-        """Return a connection to ``server`` for a worker. All tasks of a process share one; each thread has its own.
+        """Return a connection for a worker. All tasks of a process share one; each thread has its own.
 
         Raises NotSent if the server is unreachable, or accepts no new connection of the process.
         """
