@@ -1,2 +1,5 @@
-"""Swarms: simulated histories with random faults. A seed determines each history. Each capability has a module with
-``simulate(seed)``."""
+"""Swarms: random histories with faults. Each module tests one capability.
+
+``simulate(seed)`` runs the history that the seed determines, judges it by the rules, and adds the verdicts to ``coverage``. A
+``Profile`` has the parameters of the history, and ``build`` makes its world and its workers.
+"""

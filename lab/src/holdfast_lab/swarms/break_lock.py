@@ -1,7 +1,7 @@
-"""Seeded histories in which an operator breaks locks (ends the leases of their holders), in the world of the `lock` swarm.
+"""Seeded histories in which an operator breaks locks, that is, ends the leases of their holders.
 
-An operator looks at a lock, waits for a while, and then breaks the lease that it saw, with production's operations and
-scripts. If another client holds the lock by then, that client keeps the lock.
+An operator looks at a lock, waits for a while, and breaks the lease that it saw, with production's operations and scripts. If
+another client holds the lock by then, that client keeps it. The world is that of the `lock` swarm.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from holdfast_lab.swarms.result import Run
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds within which a holder notices that its lock was broken. The holder gets a message, and then asks the server whether
-it still has the lock."""
+"""Seconds within which a holder notices that its lock was broken. It gets a message, and then asks the server."""
 
 
 @dataclass(slots=True)
 class Attack:
-    """One attempt of an operator to break a lock."""
+    """An operator's attempt to break a lock."""
 
     lock: str
     lease: str
-    """Name, in the history, of the lease that the operator saw and attempts to end."""
+    """Name, in the history, of the lease that the operator saw."""
     sent: float
     came: float = float("inf")
     answer: Outcome | WireError | None = None
@@ -50,14 +49,14 @@ class Attack:
 
 @dataclass(slots=True)
 class Operator:
-    """An operator that looks at locks and breaks them (ends the leases of their holders)."""
+    """An operator that looks at locks and breaks them."""
 
     world: World
     rng: random.Random
     attacks: list[Attack] = field(default_factory=list)
 
     def come(self) -> None:
-        """Start a worker that looks at one lock and breaks it. Do nothing if all other workers have finished."""
+        """Start a worker that breaks a lock, unless all other workers have finished."""
         world = self.world
         process = next((one for one in world.processes if one.name == OPERATOR), None)
         process = process or Process(world, world.servers[0], OPERATOR)
@@ -93,14 +92,13 @@ class Operator:
             return
 
     def _whose(self, mark: str) -> str:
-        """Return the name of the lease whose token, perhaps with the suffix "~", has a SHA-1 that begins with ``mark``."""
+        """Return the name of the lease whose token has a SHA-1 that begins with ``mark``. The token may end with "~"."""
         tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
         found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
         return self.world.drawn_for(next(found, ""))
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
-    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(f"break {seed}")
     world, profile = lock_swarm.build(seed, trace=trace, rng=rng, theme=theme)
     operator = Operator(world, rng)
@@ -110,7 +108,6 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile, operator = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage)
     case = Evidence(world.history)
@@ -122,13 +119,13 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
-    """Judge an operator's attempts to break locks (attacks) by the rules K1 to K3.
+    """Judge attempts to break locks by the rules K1 to K3.
 
-    - K1: an attack ends no other lease than the one that the operator saw.
+    - K1: an attempt ends no other lease than the one that the operator saw.
     - K2: the operator gets a fence. The lease that it ended has lower fences, and later holders have higher ones. Excused:
-      between the attack and the grant, the server lost its data or its clock was set.
-    - K3: if the server reports to the operator that the holder was notified, the holder notices its loss in time. Excused:
-      any other fault that may have affected the holder during this time.
+      between the attempt and the grant, the server lost its data or its clock was set.
+    - K3: if the server reports that the holder was notified, the holder notices its loss in time. Excused: any other fault that
+      may have affected the holder during this time.
     """
     seen = {attack.lease for attack in attacks}
     for event in history:
@@ -137,11 +134,11 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
         case.docket.decide("K1")
         if (event.lease or event.attempt) not in seen:
             yield Violation("K1", f"{event.who} lost {event.lock!r}, but no operator saw this lease", (event,))
-    # A process may not have noticed yet that its lease was taken away. It may then hand the lease on, under earlier fences.
+    # A process that has not noticed the loss may hand the lease on, under earlier fences.
     taken = {attack.lease for attack in attacks if attack.answer is None or isinstance(attack.answer, TakenAway | WireError)}
     done: set[int] = set()
     for attack in attacks:
-        # If a lease is attacked twice, the second attack gets the answer of the first: judge each fence once.
+        # A second attack on a lease gets the answer of the first one: judge each fence once.
         if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
             done.add(attack.answer.fence)
             for hold in case.scenes[attack.lock].holds:
@@ -162,10 +159,9 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold, taken: set[s
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """Return True if this acquisition was granted before the attack, so that the attack ended its lease.
+    """Return True if this acquisition was granted before the attack.
 
-    Otherwise the holder may have acquired the lock again after the attack, with the same lease, because it did not know of
-    the first grant.
+    If not, the holder may have acquired the lock again with the same lease, because it did not know of the first grant.
     """
     granted = case.granted(hold)
     return granted is not None and granted <= attack.sent
@@ -185,7 +181,6 @@ def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
 
 
 def counts(attacks: list[Attack]) -> Counter[str]:
-    """Return the number of attacks with each result."""
     found: Counter[str] = Counter()
     for attack in attacks:
         match attack.answer:

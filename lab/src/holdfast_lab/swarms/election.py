@@ -1,7 +1,7 @@
-"""Seeded histories of an election, with faults: candidates campaign, lead, resign, hand over and die, and observers watch.
+"""Seeded histories of an election: candidates campaign, lead, resign, hand over and die, and observers watch.
 
-At the end, all faults are healed, and one last candidate leads for a while. All observers must notice that this candidate
-leads, and that its term ends.
+At the end, all faults are healed, and a last candidate leads for a while. All observers must notice that it leads, and that its
+term ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast_lab.sim.world import Face, Process, World
 from holdfast_lab.swarms.result import Run
 
 LAST = "last"
-"""Name of the candidate that leads at the end of each history."""
+"""Name of the candidate that leads at the end."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "clock", "foreign", "close"})
 
@@ -41,7 +41,7 @@ FACES: tuple[Face, ...] = ("threads", "asyncio")
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+    """The parameters of a history, drawn from its seed. Times are in seconds."""
 
     ttl: float
     latency: float
@@ -55,7 +55,7 @@ class Profile:
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults, and none of its messages is slow or lost."""
+        """True if there are no faults, and no message is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
     @property
@@ -65,7 +65,6 @@ class Profile:
 
 
 def draw(rng: random.Random) -> Profile:
-    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     profile = Profile(
         ttl=choice((0.5, 1.0, 2.0, 4.0)),
@@ -83,7 +82,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """The simulation of one history: the simulated world, its workers, and the phases of the history."""
+    """One history: its world, its workers and its phases."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"election {seed}")
@@ -96,10 +95,8 @@ class Play:
         self.election = Election(spec("x", ttl=profile.ttl))
         self.counts: Counter[str] = Counter()
         self.have_seen: set[str] = set()
-        """Names of the observers that have noticed that the last candidate leads."""
+        """Observers that have noticed that the last candidate leads."""
         self.led = self.enough = False
-        """`led`: True once the last candidate leads. `enough`: True once all observers know this, so that the candidate may
-        resign."""
         processes = [self._process(f"c{number + 1}") for number in range(rng.choice((1, 2, 3)))]
         self.names = [f"n{number + 1}" for number in range(profile.candidates)]
         self.candidates = [self._worker(rng.choice(processes), self._take_part, name) for name in self.names]
@@ -150,7 +147,7 @@ class Play:
                 await candidate.resign(term)
 
     async def _watch(self, worker: Worker) -> None:
-        """Run an observer until it has noticed that the last candidate leads, and that this candidate's term has ended."""
+        """Run an observer until it has seen the last candidate lead, and then the end of that candidate's term."""
         observer = Observer(worker, self.election)
         found: Elected | None = None
         while found is None or found.name != LAST:
@@ -163,7 +160,7 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
-        """Run the history: first with faults, then without, and at the end with the term of the last candidate.
+        """Run the history: first with faults, then without, and at the end with the last candidate.
 
         Raises Stuck if a candidate does not finish after the faults are healed.
         """
@@ -186,8 +183,7 @@ class Play:
         self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
 
     def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
-        """Let time pass until the last candidate leads and ``enough`` returns True for each living observer, or until ``most``
-        seconds have passed."""
+        """Let time pass until ``enough`` is True for all living observers, at most ``most`` seconds."""
         until = self.world.now + most
         while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
             self.world.pass_time(0.1)
@@ -218,9 +214,9 @@ class Play:
 def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
     """Judge a history by the rules that hold even with faults.
 
-    - E1: at most one candidate at a time believes that it leads. Excused for one lease time after the server lost its data
-      or its clock was set forward. The fence then protects resources from the older leader.
-    - E2: the number of the term rises with each leader. Excused if the server lost its data and its clock was set.
+    - E1: at most one candidate at a time believes that it leads. Excused for one lease time after the server lost its data or
+      its clock was set forward. The fence then protects resources from the older leader.
+    - E2: each leader has a higher term than all before. Excused if the server lost its data and its clock was set.
     - E3: the terms that an observer sees never fall, and each term has one leader.
     - E6: no data is left behind.
     """
@@ -230,7 +226,7 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
     seen: dict[str, int] = {}
     for event in history:
         if event.kind == "leads":
-            start = history[0].at  # a server that lost its data, and whose clock was set, may issue any term
+            start = history[0].at  # then the server may issue any term
             forgot = upsets.between(start, event.at, AMNESIA) and upsets.between(start, event.at, CLOCK)
             if not docket.decide("E2", forgot) and event.fence <= highest:
                 found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after term {highest}", (event,)))
@@ -253,10 +249,9 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
 def judge_seen(
     history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
 ) -> list[Violation]:
-    """Judge the end of a history. Each observer notices in time that the last candidate leads (E4), and later that the term
-    of this candidate has ended (E5).
+    """Each observer notices in time that the last candidate leads (E4), and later that its term has ended (E5).
 
-    ``within`` is the time limit in seconds. For E5, ``lease`` seconds are added if the leader died or lost its lease.
+    ``within`` is the time limit in seconds. For E5, it is longer by ``lease`` if the leader died or lost its lease.
     """
     found = []
     led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)
@@ -275,20 +270,20 @@ def judge_seen(
 
 
 LATE = 0.2
-"""Seconds after a hand-over within which the next leader has learned of it, if there are no faults."""
+"""Seconds within which the next leader has learned of a hand-over, if there are no faults."""
 
 
 def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
-    """Judge rule E7 in a history without faults: if a leader hands over to a candidate, this candidate is elected next."""
+    """E7, in a history without faults: a candidate to which a leader hands over is elected next."""
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):
             to = event.note[3:]
             asked = [e for e in history[:number] if e.kind == "ask" and e.who.rpartition("/")[2] == to[1:]]
             if docket.decide("E7", bool(asked) and asked[-1].until < event.at + LATE):
-                continue  # the candidate had stopped waiting before it could learn of its election
+                continue  # it had stopped waiting before it could learn of its election
             after = next((later for later in history[number:] if later.kind == "leads" and later.fence > event.fence), None)
-            # The next candidate may have been elected before the leader got the reply to its hand-over.
+            # The next leader may be elected before this leader gets the reply to its hand-over.
             mine = next((e for e in history if e.kind == "leads" and e.fence > event.fence), after)
             if mine is None or mine.attempt != to:
                 found.append(
@@ -298,7 +293,7 @@ def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
 
 
 def nameless(world: World) -> list[str]:
-    """Return the names of candidates that the server still stores although they have no position in the queue any more."""
+    """Return the names that the server still has for candidates without a position in the queue."""
     found = []
     for server in world.servers:
         for key, kind, value, _ in server.keyspace.dump():
@@ -309,7 +304,6 @@ def nameless(world: World) -> list[str]:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     play = Play(seed, trace=trace, theme=theme)
     world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:

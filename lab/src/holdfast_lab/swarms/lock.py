@@ -1,7 +1,7 @@
-"""Seeded histories of a lock. A seed determines the world, its workers, and the kinds and number of the faults.
+"""Seeded histories of a lock. A seed determines the world, its workers and its faults.
 
-Many histories with a few kinds of faults each find more defects than a few histories with all faults (A. Groce et al.,
-"Swarm Testing", ISSTA 2012). The same seed always gives exactly the same history. Other swarms use parts of this module.
+Many histories with a few kinds of faults each find more defects than a few histories with all faults (A. Groce et al., "Swarm
+Testing", ISSTA 2012). The same seed always gives exactly the same history. Other swarms use parts of this module.
 """
 
 from __future__ import annotations
@@ -34,52 +34,51 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish, whatever faults happen."""
 
 SET_BACK = 10.0
-"""Maximum number of seconds by which the server's clock is set back in a history. Keys may live this much longer."""
+"""Maximum number of seconds by which the server's clock is set back. Keys may live this much longer."""
 
 ODD = 1.5
 """Factor by which the leases of the workers in `Profile.odd` are longer than `Profile.ttl`."""
 
 GUARDED = 0.5
-"""Share of the histories whose locks have ``quarantine=``. Only histories in which the server may lose data are counted."""
+"""Of the histories in which the server restarts or loses data, the share whose locks have ``quarantine=``."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
-"""Share of the histories whose locks are RLocks, and share of the acquisitions of an RLock that its holder repeats."""
+"""Share of the histories with RLocks, and share of their acquisitions that the holder repeats."""
 
 HUNG = 0.12
-"""Share of the histories with renewed leases in which the locks have ``progress_within=``. Holders must then report
-progress."""
+"""Of the histories with renewed leases, the share whose locks have ``progress_within=``."""
 
 PROMPT = 20
-"""Time, as a multiple of the mean message delay, within which the last messages arrive after all workers have finished."""
+"""Time for the last messages to arrive after all workers have finished, as a multiple of the mean message delay."""
 
 STEPS = 20_000
-"""Number of events after which a history is ended, because it seems to be an endless loop."""
+"""Number of events after which a history is ended as an endless loop."""
 
 ECHO = 3.5
-"""Seconds for which a duplicated or delayed request may stay under way."""
+"""Seconds for which a duplicated or delayed request may be under way."""
 
 
 @dataclass(slots=True)
 class Round:
-    """A planned acquisition of a lock by a worker, and the use of the lock. Times are in seconds."""
+    """A planned acquisition of a lock. Times are in seconds."""
 
     lock: str
     wait: float | None
     hold: float
     by_hand: float
-    """Length of the new lease of an explicit renewal, as a multiple of ``ttl``; 0: the holder does not renew explicitly."""
+    """Length of the lease that an explicit renewal asks for, as a multiple of ``ttl``; 0: no explicit renewal."""
     gap: float
     twice: bool = False
     """True if the worker releases the lease a second time, which must be refused."""
     nested: bool = False
-    """True if the holder acquires the lock (an RLock) once more while it holds it."""
+    """True if the holder acquires the lock, an RLock, once more."""
     checks_in: bool = False
-    """True if the holder calls `progress()` several times while it holds the lock."""
+    """True if the holder calls `progress()`."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+    """The parameters of a history, drawn from its seed. Times are in seconds."""
 
     ttl: float
     renew: bool
@@ -88,28 +87,26 @@ class Profile:
     slow_share: float
     mishaps: float
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
+    """For each fault: the number of events before it, its kind, and its duration."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers, each as a tuple: index of its process, list of its planned rounds."""
+    """For each worker: the index of its process, and its rounds."""
     fair: list[bool] = field(default_factory=list)
-    """For each process, by its index: True if its locks are FairLocks."""
+    """For each process: True if its locks are FairLocks."""
     odd: frozenset[int] = frozenset()
-    """Indexes of the workers whose leases are longer than those of the other workers."""
+    """Indexes of the workers with longer leases."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
     guard: float = 0.0
-    """Seconds of quarantine of the locks (no grants after a restart of the server); 0: no quarantine. With a quarantine, the
-    server was declared new at the start."""
+    """Seconds of quarantine; 0: none. With a quarantine, the server was declared new at the start."""
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
     mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Options of single workers' locks that differ from those of the other workers, by index of the worker. A theme sets
-    them."""
+    """Options that single workers have, by the worker's index. A theme sets them."""
 
     @property
     def longest(self) -> float:
-        """The longest lease of all workers, in seconds."""
+        """The longest lease of all workers."""
         return ODD * self.ttl if self.odd else self.ttl
 
     @property
@@ -124,7 +121,6 @@ class Profile:
 
 
 def draw(rng: random.Random) -> Profile:
-    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     ttl = choice((0.3, 1.0, 2.0, 2.0, 10.0))
     renew = uniform() < 0.8
@@ -152,9 +148,9 @@ def draw(rng: random.Random) -> Profile:
                 )
                 for _ in range(choice((1, 1, 2)))
             ]
-            if uniform() < 0.06:  # a worker that tries again and again without waiting
+            if uniform() < 0.06:  # one that tries again and again without waiting
                 rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
-            elif uniform() < 0.06:  # a worker that acquires the lock again and again
+            elif uniform() < 0.06:  # one that acquires the lock again and again
                 rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
             profile.workers.append((process, rounds))
     _draw_local_passing(rng, profile)
@@ -166,8 +162,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
-    """Draw how processes hand locks on among their workers: FairLocks, ``linger``, the limits of handing on, and one longer
-    lease."""
+    """Draw how processes hand locks on among their workers, and perhaps one longer lease."""
     choice, uniform = rng.choice, rng.random
     fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
     profile.fair = [uniform() < fair for _ in range(3)]
@@ -180,9 +175,9 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
 
 
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
-    """Draw the locks' ``progress_within=``, in seconds (None: without), and the rounds in which holders report progress.
+    """Draw the locks' ``progress_within=``, and the rounds in which holders report progress.
 
-    A random generator of its own is used, so that the rest of the history does not depend on these draws.
+    These draws have random numbers of their own, so that the rest of the history does not depend on them.
     """
     rng = random.Random(f"progress {seed}")
     if not renew or rng.random() >= HUNG:
@@ -197,7 +192,7 @@ Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None
 
 
 async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
-    """Run a worker's rounds: acquire a lock, write to the protected store, release the lock, and wait for a while."""
+    """Run a worker's rounds."""
     for planned in rounds:
         lock = lock_of(planned.lock)
         lease: Any = None
@@ -224,7 +219,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
 
 
 async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
-    """Hold the lock for the second half of its hold time. In a nested round, acquire and release it once more in that time."""
+    """Hold the lock for the second half of its time. In a nested round, acquire and release it once more."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:
         await Sleep(planned.hold / 2)
@@ -239,9 +234,9 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
 
 
 def nest(seed: int, rounds: Iterable[Round]) -> bool:
-    """Draw whether the locks are RLocks, and in which rounds the holder acquires its lock again. Return True for RLocks.
+    """Draw whether the locks are RLocks, and in which rounds the holder acquires its lock again.
 
-    A random generator of its own is used, so that the rest of the history does not depend on these draws.
+    These draws have random numbers of their own, so that the rest of the history does not depend on them.
     """
     rng = random.Random(f"nested {seed}")
     if rng.random() >= NESTED:
@@ -269,10 +264,9 @@ def build(
     lock_of: Callable[..., Any] = _lock,
     theme: Theme = PLAIN,
 ) -> tuple[World, Profile]:
-    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet.
+    """Build the world of a seed, with its workers and faults. Nothing has run yet.
 
-    ``program`` is the coroutine function that each worker runs. ``redraw`` may change the parameters that were drawn from
-    the seed. ``lock_of`` creates the lock object of a worker. ``theme`` adds a rare fault.
+    ``program`` is what each worker runs. ``redraw`` may change the profile. ``lock_of`` makes the lock object of a worker.
     """
     rng = rng or random.Random(seed)
     profile = draw(rng)
@@ -286,7 +280,7 @@ def build(
     kinds = {kind for _, kind, _ in profile.faults}
     if "amnesia" in kinds:
         server.keep_past()
-    # Separate random numbers, so that the histories of all other seeds stay the same.
+    # This draw has random numbers of its own, so that other seeds have the same histories as before.
     if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
         profile.guard = max(CLAIM_WINDOW_S, profile.longest)
         server.declare(profile.guard)
@@ -332,7 +326,6 @@ def build(
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 
@@ -345,10 +338,10 @@ def judged(
     bounds: Limits | None = None,
     before_end: Callable[[World, Profile], object] | None = None,
 ) -> Run[Profile]:
-    """Run a world until its workers have finished, judge its history by the rules of locks, and return the result.
+    """Run a world until its workers have finished, and judge its history by the rules of locks.
 
-    ``bounds`` are the time limits of the rules (None: those of `limits`). ``before_end`` is called before the leftover
-    data is recorded. The counts of events and verdicts are added to ``coverage`` if it is passed.
+    ``bounds`` are the time limits of the rules (None: those of `limits`). ``before_end`` is called before leftovers are
+    recorded.
     """
     found: list[Violation] = []
     try:
@@ -370,10 +363,9 @@ def judged(
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the time limits of the rules for histories with these parameters."""
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
-    # A waiter does not learn that a lease was made shorter. It notices only when it asks, once a second.
+    # A waiter does not learn that a lease was made shorter, but asks once a second.
     lasting = profile.renew and profile.max_hold is None and profile.progress_within is None
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
@@ -397,14 +389,13 @@ def limits(profile: Profile) -> Limits:
 
 
 def waiting(world: World) -> str:
-    """Return the names of the workers that wait, each with its request, as text for a violation."""
     return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in world.working))
 
 
 def settle(world: World, profile: Profile) -> None:
-    """End a history whose workers have finished: let all leases expire, and record leftover data.
+    """End a history whose workers have finished: let all leases expire, and record leftovers.
 
-    If there were no faults except cancellations, data that remains before the leases have expired is recorded, too.
+    Without faults except cancellations, also record what is left before the leases expire.
     """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency + profile.linger)

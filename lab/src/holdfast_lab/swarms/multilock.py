@@ -1,10 +1,8 @@
-"""Seeded histories of MultiLocks, in the world of the `lock` swarm: each worker acquires some of three locks at once.
+"""Seeded histories of MultiLocks: each worker acquires some of three locks at once.
 
-Each lock is judged by the rules of a single lock. One more rule is checked:
-
-- M1: if an acquisition succeeds, the worker holds all its locks; if it fails, the worker holds none of them.
-
-Workers that name the locks in different orders must not wait for each other forever. Rule R7 of single locks checks this.
+Each lock is judged by the rules of a single lock. One more rule, M1, says that a worker whose acquisition succeeds holds all
+its locks, and otherwise none. Rule R7 says that workers that name the locks in different orders do not wait for each other
+forever. The world is that of the `lock` swarm.
 """
 
 from __future__ import annotations
@@ -25,11 +23,10 @@ from holdfast_lab.swarms.lock import Profile
 from holdfast_lab.swarms.result import Run
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
-"""Sets of locks that a worker acquires at once. Each letter is a lock, and the worker passes the locks in this order."""
+"""Locks that a worker acquires at once, one for each letter, in the order in which it names them."""
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     made: list[MultiLock] = []
     rng = random.Random(f"several {seed}")
     run = lock_swarm.judged(

@@ -1,7 +1,7 @@
-"""Seeded histories of semaphores and read-write locks, in the world of the `lock` swarm.
+"""Seeded histories of a semaphore, "x", and a read-write lock, "y", in the world of the `lock` swarm.
 
-"x" is a semaphore, and "y" is a read-write lock. Each acquisition draws how many permits it wants. Now and then, workers
-change the limit of the semaphore, and writers downgrade to readers.
+Each acquisition draws how many permits it wants. Now and then, workers change the limit of the semaphore, and writers downgrade
+to readers.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ from holdfast_lab.swarms.result import Run
 
 @dataclass(slots=True)
 class Users:
-    """The parameters with which the workers of a history use permits, and the program that each worker runs."""
+    """How the workers of a history use permits, and the program that they run."""
 
     rng: random.Random
     limit: int
     least: int
-    """Lowest limit that the semaphore gets. No acquisition wants more permits than this (unless `most` is set), so that each of
-    them can succeed."""
+    """Lowest limit of the semaphore. No acquisition wants more permits, unless `most` is set, so that each can succeed."""
     changes: float
-    """Share of the acquisitions during which the worker changes the limit of the semaphore."""
+    """Share of the acquisitions during which the worker changes the limit."""
     writes: float
     """Share of the acquisitions of the read-write lock that are for writing."""
 
     most: int | None = None
-    """Maximum number of permits of one acquisition, which may exceed a lowered limit; None: the lowest limit."""
+    """Most permits of one acquisition, which may exceed a lowered limit; None: the lowest limit."""
 
     def wanted(self, name: str) -> Permits:
         rng = self.rng
@@ -51,7 +50,7 @@ class Users:
         )
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker's rounds as in the `lock` swarm, but acquire permits instead of a lock."""
+        """Run a worker's rounds as in the `lock` swarm, with permits instead of a lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
             described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
@@ -86,7 +85,6 @@ class Users:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(f"permits {seed}")
     limit = rng.choice((1, 2, 2, 3, 5))
     users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
@@ -98,7 +96,6 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
     run.counts += _counts(world)
@@ -106,8 +103,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def _counts(world: World) -> Counter[str]:
-    """Return four counts: acquisitions while other clients held permits, downgrades, changes of the limit, and refused
-    acquisitions."""
+    """Count acquisitions while others held permits, downgrades, changes of the limit, and refused acquisitions."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

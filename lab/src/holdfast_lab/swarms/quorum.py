@@ -1,5 +1,7 @@
-"""Seeded histories of a lock on which three or five servers vote (Redlock). They have the kinds of faults of the `lock` swarm,
-without "stale", and with "partition"."""
+"""Seeded histories of a lock on which three or five servers vote.
+
+The kinds of faults are those of the `lock` swarm, without "stale" and with "partition".
+"""
 
 from __future__ import annotations
 
@@ -25,56 +27,52 @@ from holdfast_lab.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIMIT, 
 from holdfast_lab.swarms.result import Run
 
 QUICK = 2e-6
-"""Mean delay of messages, in seconds, in the fastest histories. It is so short that fences taken from clocks alone would not
-rise."""
+"""Mean delay of messages in the fastest histories. Fences taken from clocks alone would not rise so fast."""
 
 SHORTEST = 0.3
-"""The shortest lease of all histories, in seconds. A server that lost its data does not vote for at least this time."""
+"""The shortest lease of all histories. A server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a client must have withdrawn a server's vote, even if the first connection to the server broke."""
+"""Seconds within which a client has withdrawn a vote, even if its first connection to the server broke."""
 
 PROBE = 5.0
-"""Seconds within which a new client must acquire a free lock after all faults have ended."""
+"""Seconds within which a new client acquires a free lock after all faults have ended."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+    """The parameters of a history, drawn from its seed. Times are in seconds."""
 
     servers: int
     ttl: float
     longest: float
-    """The longest lease that clients may ask for, in seconds. Clients and servers must agree on it (``max_ttl=``)."""
+    """The longest lease that clients may ask for (``max_ttl=``)."""
     renew: bool
     latency: float
     slow_share: float
     mishaps: float
     declared: bool
-    """True if the servers were declared new (without earlier grants), so that they vote at once. False if each of them first
-    waits for the longest lease."""
+    """True if the servers were declared new, so that they vote at once. Otherwise, each first waits for the longest lease."""
     far: float
-    """Share of the connections between a process and a server that are slow."""
+    """Share of the connections that are slow."""
     distance: float
     """Seconds by which each message takes longer on a slow connection."""
     skews: list[float] = field(default_factory=list)
-    """Seconds by which the clock of each server is ahead of virtual time, by the index of the server."""
+    """Seconds by which each server's clock is ahead of virtual time."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
+    """For each fault: the number of events before it, its kind, and its duration."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers, each as a tuple: index of its process, list of its planned rounds."""
+    """For each worker: the index of its process, and its rounds."""
     fair: list[bool] = field(default_factory=list)
-    """True if a process never hands locks on among its workers, by the index of the process."""
+    """For each process: True if it never hands a lock on."""
     max_passes: int = 32
     progress_within: float | None = None
 
     def has(self, *kinds: str) -> bool:
-        """Return True if the history has a fault of one of these kinds."""
         return any(kind in kinds for _, kind, _ in self.faults)
 
 
 def draw(rng: random.Random) -> Profile:
-    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     ttl = choice((SHORTEST, 1.0, 2.0, 2.0, 10.0))
     servers = choice((3, 3, 5))
@@ -123,7 +121,7 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
     theme = uniform()
     if theme < 0.15:  # the loss of one server's data matters most if other servers are unreachable
         kinds, times = ["amnesia", "partition"], (2, 3, 4)
-    elif theme < 0.3:  # a history in which only clean-up matters, so that no other fault excuses leftovers
+    elif theme < 0.3:  # only clean-up matters, so that no other fault excuses leftovers
         kinds, times = choice((["cancel"], ["cut"])), (6, 9)
         profile.mishaps = profile.slow_share = 0.0
     elif theme < 0.4:  # explicit renewals make leases shorter, and reach the servers late
@@ -139,7 +137,6 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, ServerGroup]:
-    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(seed)
     profile = draw(rng)
     theme.redraw(seed, profile, lambda share: int(300 * share**2))
@@ -190,7 +187,6 @@ def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: st
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -208,13 +204,12 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the time limits of the rules for histories with these parameters."""
     slow = profile.slow_share > 0
     trip = profile.latency + (profile.distance if profile.far else 0.0)
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
     forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
     waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
-    waits += profile.ttl if profile.progress_within is not None else 0.0  # servers keep a hung holder's votes until they expire
+    waits += profile.ttl if profile.progress_within is not None else 0.0  # a hung holder's votes have to expire
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
@@ -227,11 +222,9 @@ def limits(profile: Profile) -> Limits:
 
 
 def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Violation]:
-    """End a history whose workers have finished: let all leases expire, record leftover data, and try each lock with a new
-    client.
+    """End a history whose workers have finished: let all leases expire, record leftovers, and try each lock with a new client.
 
-    Return a violation for each lock that the new client cannot acquire. If there were no faults except cancellations and
-    cut connections, data that remains before the leases have expired is recorded, too.
+    Without faults except cancellations and cut connections, also record what is left before the leases expire.
     """
     world.calm_down()
     world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))

@@ -1,4 +1,4 @@
-"""Seeded histories of a barrier, a latch or an event, with faults. Production's operations run under virtual time."""
+"""Seeded histories of a barrier, a latch or an event, with faults."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ TIME_LIMIT = 900.0
 STEPS = 60_000
 
 END = 200.0
-"""Seconds from the start of a history after which the simulation ends all waits. Every 20 seconds from then on, the simulation
-aborts the barrier, or opens the latch or event, on the server."""
+"""Seconds after which all waits are ended. Every 20 s from then on, the barrier is aborted, or the latch or event opened."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.
 
-Changes of the server's clock are left out, because a participant's position at a barrier expires by this clock. Losses of
-data are left out, because the server then loses the state of a barrier. The themes `jumping` and `forgetful` add them.
+By the server's clock, a participant's position at a barrier expires, and with its data, a server loses the state of the
+barrier. So the clock is not set and no data is lost, except under the themes `jumping` and `forgetful`.
 """
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")
@@ -43,10 +42,10 @@ TIMEOUT = 0.5
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+    """The parameters of a history, drawn from its seed. Times are in seconds."""
 
     what: str
-    """Kind of the primitive: "barrier", "latch" or "event"."""
+    """"barrier", "latch" or "event"."""
     count: int
     ttl: float
     acts: bool
@@ -56,19 +55,18 @@ class Profile:
     processes: list[int]
     """Number of workers of each process."""
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """The faults, each as a tuple: seconds from the start of the history, kind of the fault, duration in seconds."""
+    """For each fault: its time since the start of the history, its kind, and its duration."""
     pace: float = 1.0
     """Factor by which all pauses of the workers are multiplied."""
     keep_ms: int = KEEP_MS
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults, and none of its messages is slow or lost."""
+        """True if there are no faults, and no message is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
 
 def draw(rng: random.Random) -> Profile:
-    """Draw the parameters of one simulated history at random."""
     choice = rng.choice
     what = choice(("barrier", "barrier", "latch", "event"))
     processes = [choice((1, 1, 2, 3)) for _ in range(choice((2, 3, 3)))]
@@ -92,7 +90,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """The simulation of one history: the simulated world, its workers, and the phases of the history."""
+    """One history: its world, its workers and its phases."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"meetings {seed}")
@@ -168,7 +166,7 @@ class Play:
                 pass
 
     async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
-        """Run a worker that resets the barrier, latch or event several times, while other workers wait for it."""
+        """Run a worker that resets the barrier, latch or event while other workers wait for it."""
         client = RendezvousClient(worker)
         for _ in range(rng.choice((2, 4, 8))):
             try:
@@ -196,7 +194,6 @@ class Play:
     # The course of the history
 
     def go(self) -> list[Violation]:
-        """Run the history to its end, and return the violations of the rules."""
         world, profile = self.world, self.profile
         try:
             ended = world.work(EPOCH + profile.pace * TIME_LIMIT, int(profile.pace * STEPS))
@@ -220,7 +217,6 @@ class Play:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     play = Play(seed, trace=trace, theme=theme)
     world = play.world
     try:

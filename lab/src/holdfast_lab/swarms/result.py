@@ -1,4 +1,4 @@
-"""The result of the simulated history of one seed. All swarms (kinds of histories) return this type."""
+"""The result of a seed, in all swarms."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ P = TypeVar("P")
 
 
 class Server(Protocol):
-    """The part of a simulated server that the result of a history refers to: its statistics."""
+    """What a result uses of a simulated server."""
 
     calls: int
     """Number of commands and scripts that the server has run."""
 
     @property
     def asked_for(self) -> Mapping[str, int]:
-        """Number of runs of each script or command on the server, by name."""
+        """Number of runs of each script or command, by name."""
 
 
 class World(Protocol):
-    """The part of the simulated world that the result of a history refers to."""
+    """What a result uses of a simulated world."""
 
     history: list[Event]
     steps: int
@@ -37,15 +37,15 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class Run(Generic[P]):
-    """The result of one seed: its history, and the violations of the rules in it."""
+    """The history of a seed, and the violations of the rules in it."""
 
     seed: int
     profile: P
-    """The parameters of the history, drawn at random from the seed."""
+    """The parameters of the history."""
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events in the history, by name, besides those in the coverage."""
+    """Counts of events, by name, besides those in the coverage."""
 
     @property
     def history(self) -> list[Event]:

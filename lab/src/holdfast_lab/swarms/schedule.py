@@ -27,31 +27,31 @@ from holdfast_lab.sim.world import Process, World
 from holdfast_lab.swarms.result import Run
 
 KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
-"""Kinds of faults that a history of a schedule may have. The fault "slay" kills every process that runs a job."""
+"""Kinds of faults that a history may have. "slay" kills every process that runs a job."""
 
 STEPS = 5_000
 """Number of events after which the end of a history counts as an endless loop."""
 
 CALLS = 5000
-"""Number of requests to the server after which a history is ended, because it seems to be an endless loop."""
+"""Number of requests after which a history is ended as an endless loop."""
 
 SKEW = 5.0
-"""Maximum difference, in seconds, between the clock of a process and virtual time."""
+"""Maximum difference in seconds between the clock of a process and virtual time."""
 
 
 OLD, NEW = b"{}", b'{"on_crash": "opposite"}'
-"""The definition of the jobs on the server at the start, and the definition that a theme puts in its place."""
+"""The definition of the jobs at the start, and the definition that a theme puts in its place."""
 
 
 def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, Options]]:
-    """Return the jobs with the opposite option ``on_crash=``. It says whether a run whose process died is started again."""
+    """Return the jobs with the opposite ``on_crash=``, which says whether a run is started again if its process dies."""
     other: dict[str, Literal["leave", "again"]] = {"leave": "again", "again": "leave"}
     return {name: (when, replace(options, on_crash=other[options.on_crash])) for name, (when, options) in jobs.items()}
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+    """The parameters of a history, drawn from its seed. Times are in seconds. Moments are counted from the start of the history."""
 
     lasts: float
     latency: float
@@ -59,36 +59,33 @@ class Profile:
     mishaps: float
     jobs: dict[str, tuple[Every, Options]]
     takes: dict[str, tuple[float, float]]
-    """Shortest and longest duration of a run in seconds, by job."""
+    """Shortest and longest duration of a run, by job."""
     arrivals: list[float]
-    """Seconds from the start at which each process begins to serve the schedule."""
+    """Moments at which the processes begin to serve the schedule."""
     limit: int
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """The faults, each as a tuple: seconds from the start of the history, kind of the fault, duration in seconds."""
+    """For each fault: its moment, its kind, and its duration."""
     commands: list[tuple[float, str, str]] = field(default_factory=list)
-    """Commands of an operator, each as a tuple: seconds from the start, name of a job, and "pause", "resume", "run" or
-    "cancel"."""
+    """Commands of an operator: moment, job, and "pause", "resume", "run" or "cancel"."""
     redefined_at: float | None = None
-    """Seconds from the start after which a process arrives that redefines the jobs with the opposite ``on_crash=``; None:
-    never."""
+    """Moment at which a process arrives that redefines the jobs with the opposite ``on_crash=``."""
     stubborn: float = 0.0
-    """Seconds for which a run continues after its process told it to end."""
+    """Seconds for which a run continues after it was told to end."""
     stops: list[tuple[float, int]] = field(default_factory=list)
-    """Orderly stops of processes, each as a tuple: seconds from the start, index of the process."""
+    """Orderly stops of processes: moment, and index of the process."""
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults, and none of its messages is slow or lost."""
+        """True if there are no faults, and no message is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
     @property
     def settles(self) -> float:
-        """Seconds after the last fault within which every run that is due must have begun or have been skipped."""
+        """Seconds after the last fault within which every due run must have begun or have been skipped."""
         return self.stubborn + 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
 def draw(rng: random.Random) -> Profile:
-    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     jobs: dict[str, tuple[Every, Options]] = {}
     takes: dict[str, tuple[float, float]] = {}
@@ -131,7 +128,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """The simulation of one history: the simulated world, its processes, and the phases of the history."""
+    """One history: its world, its processes and its phases."""
 
     keys = Keys.of("s")
 
@@ -145,7 +142,7 @@ class Play:
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.services: list[Service] = []
         self.last = EPOCH + profile.lasts
-        """Virtual time, in seconds, after which no fault happens any more."""
+        """Virtual time after which no fault happens any more."""
         for number, after in enumerate(profile.arrivals):
             world.at(EPOCH + after, self._arrive, number)
         for at, kind, lasts in profile.faults:
@@ -184,15 +181,15 @@ class Play:
         self.services.append(service)
 
     def _redefine(self) -> None:
-        """Start a process that redefines the jobs. Processes that start later use the new definitions, too."""
+        """Start a process that redefines the jobs. Later processes use the new definitions, too."""
         self.redefined = True
         self._arrive(7)
 
     def new_since(self, job: str) -> float | None:
-        """Return the server time, in microseconds, at which the new definition of a job began to apply; infinity: never.
+        """Return the server time in microseconds at which a job got its new definition; infinity: never.
 
-        Return None if the definition has changed more than once. A late copy of a request that registers the old definition
-        may cause this.
+        Return None if the definition has changed more than once: a late copy of a request may have registered the old one
+        again.
         """
         execute = self.server.keyspace.execute
         key = self.keys.job(job).job
@@ -212,7 +209,6 @@ class Play:
             self.world.at(self.world.now + lasts, self._arrive, 9)
 
     def _slay(self) -> None:
-        """Kill every process that runs a job."""
         for service in self.services:
             if service.process.here and service.state.runs:
                 self.world.note("fault", service.process.name, note="crash")
@@ -240,7 +236,7 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
-        """Run the history until its faults are healed, and then for the time in which each due run must begin or be skipped.
+        """Run the history until its faults are healed, and then until each due run must have begun or have been skipped.
 
         Raises Stuck if the processes send too many requests.
         """
@@ -259,14 +255,14 @@ class Play:
                 raise Stuck
 
     def facts(self) -> list[JobFacts]:
-        """Return the state that the server stores now for each job."""
+        """Return what the server stores now for each job."""
         names = sorted(self.profile.jobs)
         jobs = (key for name in names for key in self.keys.job(name).looking())
         self.server.keyspace.now = int(self.server.wall() * 1e6)
         return overview(names, self.server.keyspace.run(JOBS, (self.keys.base, self.keys.serving, *jobs), (BESIDE, 1000))).jobs
 
     def end(self) -> list[str]:
-        """Stop all processes in an orderly way, and return descriptions of leftover data."""
+        """Stop all processes in an orderly way, and describe the leftovers."""
         world = self.world
         for service in self.services:
             if service.process.here:
@@ -286,7 +282,6 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:

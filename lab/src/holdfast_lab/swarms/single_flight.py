@@ -41,38 +41,36 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish."""
 
 STEPS = 50_000
-"""Number of events after which a history is ended, because it seems to be an endless loop."""
+"""Number of events after which a history is ended as an endless loop."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
-"""Kinds of faults that a history may have. Losses of data are left out, because a server that loses its data also loses the
-record of which values were invalidated."""
+"""Kinds of faults that a history may have. A loss of data is not among them, because it also loses the invalidations."""
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
-"""Kinds of faults that do not keep the server from answering waiters, so that rule S4 can be judged."""
+"""Kinds of faults in spite of which the server answers waiters. With other kinds, S4 is not judged."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
-"""Kinds of faults with which a request may reach the server long after its sender has stopped waiting for the reply."""
+"""Kinds of faults with which a request may reach the server long after its sender has given up."""
 
 RATE = 0.005
-"""Maximum relative difference between the rates of two clocks (0.005 is half a percent), with a margin."""
+"""Maximum relative difference between the rates of two clocks, with a margin."""
 
 
 @dataclass(slots=True)
 class Round:
-    """A planned lookup or write of a worker. Times are in seconds."""
+    """A planned lookup or write. Times are in seconds."""
 
     policy: LookupPolicy
     takes: float
     fails: bool
     write: str
-    """How the worker invalidates the key after it has written a new version to the source; "": the worker looks the key up
-    instead."""
+    """How the worker invalidates the key after it has written to the source; "": it looks the key up instead."""
     gap: float
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+    """The parameters of a history, drawn from its seed. Times are in seconds."""
 
     lease: float
     ttl: float
@@ -81,12 +79,12 @@ class Profile:
     slow_share: float
     mishaps: float
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers, each as a tuple: index of its process, list of its planned rounds."""
+    """For each worker: the index of its process, and its rounds."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
+    """For each fault: the number of events before it, its kind, and its duration."""
 
     bound: float | None = None
-    """Seconds within which waiters learn that a load has ended, even if messages are lost; None: rule S4 computes the limit."""
+    """Seconds within which waiters learn that a load has ended, even if messages are lost; None: S4 computes it."""
 
     @property
     def kinds(self) -> set[str]:
@@ -94,7 +92,6 @@ class Profile:
 
 
 def draw(rng: random.Random) -> Profile:
-    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     profile = Profile(
         lease=choice((0.3, 1.0, 2.0, 5.0)),
@@ -118,7 +115,7 @@ def draw(rng: random.Random) -> Profile:
                     early=int(2000 * uniform()) if uniform() < 0.15 else 0,
                     load=uniform() < 0.9,
                 )
-                # Only one worker stores values directly: two of them might store in another order than they wrote.
+                # Two workers that store values might store in another order than they wrote.
                 write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
                 rounds.append(Round(policy, takes * uniform(), uniform() < fails, write, gap * uniform()))
             profile.workers.append((process, rounds))
@@ -133,7 +130,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 async def work(client: CacheClient, rounds: list[Round]) -> None:
-    """Run a worker's rounds: each one writes a new version to the source, or looks the key up."""
+    """Run a worker's rounds."""
     for planned in rounds:
         if planned.write:
             await client.write(planned.write)
@@ -143,7 +140,6 @@ async def work(client: CacheClient, rounds: list[Round]) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     profile = draw(rng := random.Random(seed))
     theme.redraw(seed, profile, lambda share: int(120 * share**2))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
@@ -167,7 +163,6 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -189,9 +184,9 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def settle(world: World, profile: Profile) -> None:
-    """End a history whose workers have finished: let all leases expire, and record leftover data.
+    """End a history whose workers have finished: let all leases expire, and record leftovers.
 
-    If there were no faults except cancellations, data that remains before the leases have expired is recorded, too.
+    Without faults except cancellations, also record what is left before the leases expire.
     """
     world.mishap = None
     world.pass_time(20 * profile.latency)
@@ -206,28 +201,27 @@ def settle(world: World, profile: Profile) -> None:
 
 @dataclass(slots=True)
 class Lookup:
-    """A lookup of the value in a history, and the load that followed from it, if any."""
+    """A lookup, and the load that followed from it, if any."""
 
     want: Event
     end: Event | None = None
-    """The event with the outcome of the lookup; None while there is no outcome."""
+    """The outcome of the lookup."""
     over: float = float("inf")
-    """Virtual time, in seconds, at which this client's load ended or its process crashed; infinity: neither has happened."""
+    """Virtual time at which this client's load ended or its process crashed."""
 
 
 @dataclass(slots=True)
 class Void:
-    """A write of a new version to the source, with the invalidation of the cached key that follows the write."""
+    """A write to the source, and the invalidation that follows it."""
 
     begin: Event
     done: float = float("inf")
     over: float = float("inf")
-    """Virtual time, in seconds, at which the writer stopped waiting, because its invalidation was done or failed, or because
-    the writer crashed."""
+    """Virtual time at which the invalidation was done or failed, or its process crashed."""
 
 
 class Case:
-    """A history with its lookups, stored values and invalidations, as the rules judge them."""
+    """A history with its lookups, stored values and invalidations."""
 
     def __init__(self, history: list[Event], profile: Profile) -> None:
         self.history = history
@@ -236,11 +230,11 @@ class Case:
         self.upsets = Upsets(history)
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
-        """Events at which a loaded value was sent to the server, by the fence of the load."""
+        """Events at which a loaded value was sent, by the fence of the load."""
         self.landed: dict[int, Event] = {}
         """Events at which a loader learned that its value was stored, by the fence of the load."""
         self.voids: dict[int, Void] = {}
-        """The writes and their invalidations, by version."""
+        """The invalidations, by version."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
         for event in history:
             self._read(event)
@@ -274,20 +268,20 @@ class Case:
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults except cancellations, and none of its messages is slow or lost."""
+        """True if there are no faults except cancellations, and no message is slow or lost."""
         return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
 
     def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
-        """Yield the lookups whose outcome is an event of this kind, each with that event."""
+        """Yield the lookups with an outcome of this kind."""
         for lookup in self.lookups.values():
             if lookup.end is not None and lookup.end.kind == kind:
                 yield lookup, lookup.end
 
     def invalidated(self, since: float, until: float) -> bool:
-        """Return True if the cached value may have been invalidated between two virtual times.
+        """Return True if the value may have been invalidated between two virtual times.
 
-        With some faults, this is possible at any time: a late copy of an invalidation deletes a value once more, and a
-        value expires early if the server's clock is set.
+        Under some faults, this is always possible. A late copy of an invalidation deletes a value once more, and a value
+        expires early if the server's clock is set.
         """
         late = self.profile.mishaps or self.profile.kinds & LATE
         voids = [void for void in self.voids.values() if void.begin.at <= until]
@@ -296,23 +290,22 @@ class Case:
     def settled(self, found: Event) -> float:
         """Return the virtual time from which a newer write makes the version of this lookup void.
 
-        If the version was loaded, any newer write makes it void. If a client has put the version, a newer write makes it void
-        only if it began after this client had stopped waiting. Otherwise, either of the two writes may have come last.
+        Any newer write voids a version that was loaded. If a client put the version, only a write that began after this put had
+        ended voids it. Of two writes at the same time, either may come last.
         """
         land, put = self.lands.get(found.fence), self.voids.get(found.last)
         loaded = land is not None and land.last == found.last
         return 0.0 if loaded or put is None or put.begin.note != "store" else put.over
 
     def dropped(self, loading: Lookup) -> float:
-        """Return the virtual time at which an invalidation ended the load lease of this lookup; infinity if none did."""
+        """Return the virtual time at which an invalidation ended the load lease of this lookup."""
         at = loading.end.at if loading.end is not None else loading.over
         return min(
             (v.done for v in self.voids.values() if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf")
         )
 
     def had_stale(self, lookup: Lookup) -> bool:
-        """Return True if the cache had a stale value that this lookup accepts, from the start of the lookup until one second
-        later."""
+        """Return True if there was a stale value that this lookup accepts, until one second after its start."""
         at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
         return any(
             landed.at < at < self.lands[landed.fence].until + 0.9 * kept
@@ -322,8 +315,6 @@ class Case:
         )
 
     def counts(self) -> Counter[str]:
-        """Return the number of events of each kind in the history, and of outcomes such as a lookup that waited or found a
-        stale value."""
         counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
         counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
         counts["refused land"] = counts["landed"] - len(self.landed)
@@ -338,8 +329,7 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """S1: yield a violation for each lookup that found a version invalidated before its beginning, or a value that was too
-    old."""
+    """S1: no lookup finds a version that was invalidated before, or a value that is too old."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         since = case.settled(found)
@@ -358,16 +348,16 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """S2: yield a violation for each client that got the load lease while another client believed that it was loading.
+    """S2: no client gets the load lease while another one believes that it loads.
 
-    Excused: the key was invalidated, or the server lost its data, after the earlier of the two lookups had begun.
+    Excused: the key was invalidated, or the server lost its data, after the earlier lookup began.
     """
     for lookup, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:
             case.docket.decide("S2")
         for other in others:
-            # The process may have slept between the server's reply and this event: then the other load is the later one.
+            # The process may have slept since the server's reply. Then the other load is the later one.
             earlier = lookup if other.end is not None and load.fence < other.end.fence else other
             forgot = case.upsets.between(earlier.want.at, load.at, AMNESIA)
             if not case.docket.decide("S2", forgot or case.invalidated(earlier.want.at, load.at)):
@@ -376,7 +366,7 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """S3: yield a violation for each client that had to load a fresh value, or that lost its load lease without a fault.
+    """S3: no client has to load a fresh value, or loses its load lease without a fault.
 
     A client that asked for an early reload may load a fresh value.
     """
@@ -397,10 +387,10 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
-    """S4: yield a violation for each lookup that waited too long while no client loaded, or although it accepts a stale value.
+    """S4: no lookup waits too long while no client loads, or although it accepts a stale value.
 
-    Without faults other than cancellations, the time limit is short. After a crash or a lost message, a waiter may wait
-    until the load lease has expired.
+    The time limit is short without faults except cancellations. After a crash or a lost message, a waiter may wait until the
+    load lease has expired.
     """
     profile = case.profile
     if profile.kinds - QUIET:
@@ -425,7 +415,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: yield a violation for each fence that is not above earlier ones, each wrong or older value found, and leftover data.
+    """S5: fences rise, lookups find what was stored, and never an older value, and nothing is left behind.
 
     A server that lost its data, and whose clock was set, may issue any fence.
     """

@@ -1,7 +1,6 @@
 """Seeded histories in which tickets hand locks over to other processes, in the world of the `lock` swarm.
 
-Now and then, a holder turns its lease into a ticket. The ticket is lost, or it is delivered to one or two workers. They
-redeem the ticket early or late.
+Now and then, a holder turns its lease into a ticket. One or two workers redeem it early or late, or it is lost.
 """
 
 from __future__ import annotations
@@ -25,19 +24,21 @@ from holdfast_lab.swarms.lock import ECHO, PROMPT, Profile, Round
 from holdfast_lab.swarms.result import Run
 
 SHARE = 0.6
-"""Share of the leases that holders hand over by tickets. They release the others."""
+"""Share of the leases that are handed over by a ticket. The others are released."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Kinds of faults that cannot change the reason for which a ticket is refused. A client sends a lost request again, and a
-cancelled client gets no refusal."""
+"""Kinds of faults that cannot change why a ticket is refused.
+
+A client sends a lost request again, and a cancelled client gets no refusal.
+"""
 
 CHAIN = 3
-"""Maximum number of times that a lock is handed over by tickets before a holder releases it."""
+"""How often a lock is handed over by a ticket, at most, before a holder releases it."""
 
 
 @dataclass(slots=True)
 class TicketMail:
-    """The delivery of tickets, each of which hands a lock over. To deliver a ticket means to start workers that redeem it."""
+    """The delivery of tickets: it starts workers that redeem them."""
 
     rng: random.Random
     profile: Profile | None = None
@@ -49,9 +50,9 @@ class TicketMail:
         return self.rng.choice((0.2, 0.5, 1.0, 1.0)) * self.profile.longest
 
     def deliver(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
-        """Deliver a ticket: start zero, one or two workers in random processes, which redeem the ticket.
+        """Let zero, one or two workers in random processes redeem the ticket.
 
-        ``left`` is the number of times that the lock may be handed over after that.
+        ``left`` is how often the lock may be handed over after that.
         """
         rng = self.rng
         self.slips.append(slip)
@@ -75,11 +76,10 @@ class TicketMail:
             await self.use(lock, lease, rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * lock.spec.ttl, left)
 
     async def use(self, lock: Lock, lease: Lease, hold: float, left: int, *, twice: bool = False) -> None:
-        """Hold the lock for ``hold`` seconds, and write to the protected store. Then hand the lock over by a ticket, or
-        release it.
+        """Hold the lock for ``hold`` seconds, and then hand it over by a ticket, or release it.
 
-        ``left`` is the number of times that the lock may still be handed over. If ``twice`` is True, the lease is released once
-        more at the end, and by another worker while it is turned into a ticket.
+        ``left`` is how often the lock may still be handed over. If ``twice`` is True, the lease is released once more at the
+        end, and by another worker while it is turned into a ticket.
         """
         mine: Lease | None = lease
         try:
@@ -102,14 +102,13 @@ class TicketMail:
                 await lock.release(lease)
 
     def _meddle(self, lock: Lock, lease: Lease) -> None:
-        """Start a worker of the same process that releases the lease while it is being turned into a ticket. The release must
-        be refused."""
+        """Let another worker release the lease while it is turned into a ticket. This must be refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker's rounds as `lock.work` does, but hand some locks over by tickets instead of releasing them."""
+        """Run a worker's rounds as `lock.work` does, but hand some locks over by tickets."""
         for planned in rounds:
             lock = lock_of(planned.lock)
             try:
@@ -122,7 +121,6 @@ class TicketMail:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, TicketMail]:
-    """Build the simulated world of a random seed, with its workers and planned faults. Nothing has run yet."""
     rng = random.Random(f"ticket {seed}")
     post = TicketMail(rng)
     world, post.profile = lock_swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)
@@ -130,7 +128,6 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage`` if it is passed."""
     world, profile, post = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)
@@ -142,10 +139,10 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the time limits of the rules: those of `lock.limits`, extended for tickets.
+    """Return the limits of `lock.limits`, extended for tickets.
 
-    A waiter in the queue does not learn when a ticket expires, and asks the server only once a second. A worker that
-    redeems a ticket does not wait for the lock, but it may wait for three replies.
+    A waiter does not learn when a ticket expires, and asks the server only once a second. A worker that redeems a ticket may
+    wait for three replies.
     """
     usual = lock_swarm.limits(profile)
     return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0), tickets=True)
@@ -154,8 +151,7 @@ def limits(profile: Profile) -> Limits:
 def _let_run_out(world: World, profile: Profile) -> None:
     """Let the tickets expire that nobody has redeemed.
 
-    If there are none, let time pass only until the last messages have arrived, so that leftover data is noticed before
-    leases expire.
+    If there are none, let only the last messages arrive, so that leftovers are noticed before leases expire.
     """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency)
@@ -167,11 +163,10 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
     """Judge tickets by the rules T1 and T3.
 
     - T1: a ticket is redeemed at most once. Excused: the server lost its data while the ticket was in use.
-    - T3: a ticket is refused for the true reason. "used" is true only if another worker has tried to redeem it, "expired"
-      only after the ticket has expired. Excused: any fault since the ticket was issued, except cancellations and losses of
-      single messages.
+    - T3: a ticket is refused for the true reason: "used" only if another worker has tried to redeem it, and "expired" only
+      after it has expired. Excused: any fault since the ticket was issued, except cancellations and losses of single messages.
 
-    Rules R2 and R3 check that a redeemed lease has a higher fence than the lease that was turned into the ticket.
+    Rules R2 and R3 check that a redeemed lease has a higher fence than the lease that became the ticket.
     """
     for slip in slips:
         taken = slip.taken
@@ -190,7 +185,6 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
 
 
 def counts(post: TicketMail) -> Counter[str]:
-    """Return how many tickets were issued, redeemed and lost, and how many were refused for each reason."""
     found: Counter[str] = Counter(f"ticket {why}" for slip in post.slips for _, why in slip.refused)
     found["ticket issued"] = len(post.slips)
     found["ticket redeemed"] = sum(len(slip.taken) for slip in post.slips)
