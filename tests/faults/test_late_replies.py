@@ -48,7 +48,7 @@ class Way:
         lock = self.face.Lock(url, name, **options)
         if self.name == "shared":
             pool: Any = current().pool(lock._endpoint)
-            pool._of_few._idle.clear()  # as if sixteen threads were using them
+            pool.share()
         return lock
 
     def call(self, what: Callable[..., Any], *args: Any) -> Any:

@@ -42,7 +42,7 @@ def echo(pool: Pool | _SharedConnection, number: object, timeout: float = 5) -> 
 def shared_only(url: str) -> Pool:
     """One in which all threads but the main one share."""
     pool = Pool(from_url(url))
-    pool._of_few._idle.clear()
+    pool.share()
     return pool
 
 

@@ -275,6 +275,10 @@ class ConnectionPool:
         idle, self._idle = self._idle, self._none_open()
         self._close(idle)
 
+    def use_up(self) -> None:
+        """Leave no connection to any thread until `clear` is called, as if other threads used all of them."""
+        self._idle.clear()
+
     def close_idle(self) -> None:
         self._close(self._idle)
 

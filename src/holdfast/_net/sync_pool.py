@@ -347,6 +347,10 @@ class Pool:
         self._of_main.close_idle()
         self._of_few.close_idle()
 
+    def share(self) -> None:
+        """Have all threads but the main thread share one connection until `clear` is called, as if `OWN` others used theirs."""
+        self._of_few.use_up()
+
     def clear(self) -> None:
         """Close the idle connections. A connection in use is closed after its use."""
         lane = self._lane

@@ -75,7 +75,6 @@ _NUMBER = re.compile(rb"\d{12,}")
 WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"))
 ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "local_queue", "unclaimed", "node"}))
 HELD_LEASE = attrgetter(*(name for name in HeldLease.__slots__ if name not in {"spec", "owner"}))
-NODE = attrgetter("_inbox_at", "_ping_at", "record_at", "_reachable_prefixes", "asked_early", "_pending_undos")
 LOCAL_QUEUE = attrgetter("held_lease", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded")
 GRANT = attrgetter("fence", "taken", "deadline", "in_claim_window", "queued", "held_lease")
 LOAD = attrgetter("fence", "record")
@@ -216,21 +215,21 @@ class Fingerprint:
             self.add_node(process.nodes[server])
         for local_queue in process.local_queues():
             self.add_local_queue(local_queue)
-            self.add(process.node._looked_after.get(local_queue))  # noqa: SLF001 - it counts as state
+            self.add(process.node.looks_at(local_queue))
         for call in process.calls:
             self.add_promised(call)
 
     def add_node(self, node: Node) -> None:
-        self.add_dict(node.waiting._waiters)  # noqa: SLF001 - it counts as state
-        for token, attempt in node.waiting._departed.items():  # noqa: SLF001 - it counts as state
-            self.put(token, attempt.may_be_on_server)
+        self.add_items(node.waiting.waiters())
+        for attempt in node.waiting.departed():
+            self.put(attempt.token, attempt.may_be_on_server)
         self.add(node.waiting.round_at)
         self.put(node.waiting.listening, *node.listeners)
         for waiter in node.waiting.waiters():
             self.put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
         for held_lease in sorted(node.renewing.held_leases(), key=lambda held_lease: held_lease.token):
             self.add(held_lease)
-        self.add_all(NODE(node))
+        self.add_all(node.state())
         for line in (node.commands, node.inbox):
             self.add_line(line)  # type: ignore[arg-type]
 
@@ -331,8 +330,7 @@ class Fingerprint:
         self.put(*sorted(attempt.listening_on), *sorted(node.address for node in attempt.hints))  # type: ignore[attr-defined]
 
     def add_clock_estimate(self, clock_estimate: ServerClockEstimate) -> None:
-        if clock_estimate._ahead is not None:  # noqa: SLF001 - it counts as state
-            self.add_int(int(self._now * 1e6 + clock_estimate._ahead))  # noqa: SLF001 - it counts as state
+        self.add_int(clock_estimate.hint(self._now, 0))
 
     def add_node_lease(self, node_lease: NodeLease) -> None:
         self.add_held_lease(node_lease)
@@ -343,7 +341,6 @@ class Fingerprint:
         self.add_text(quorum_lease.listener_id)
         self.put(*sorted(quorum_lease.servers()))
         self.put(*sorted(quorum_lease.doubtful))
-        self.add_float(quorum_lease._least)  # noqa: SLF001 - it counts as state
         self.add_dict(quorum_lease.node_leases)
 
     def add_yes_count(self, yes_count: YesCount) -> None:

@@ -496,8 +496,9 @@ class Process:
         """Prepare the keeper as if it had run for a while: subscribed, with its process record written."""
         node = self.node
         node.record_at = EPOCH + 1e6
-        node._reachable_prefixes.add(PREFIX)  # noqa: SLF001 - as after the first message
-        node._tend_inboxes(self.clock())  # noqa: SLF001 - as its first turn does
+        node.be_reachable(PREFIX)
+        self._cancel_turn()
+        node.turn(self.clock())
 
     def plan(self) -> None:
         """Plan the next run of the keeper. This must follow each change of its state."""
@@ -511,10 +512,14 @@ class Process:
 
     def wake_by(self, local: float) -> None:
         if local < self.wake_at:
+            self._cancel_turn()
             self.wake_at = local
-            if self._wake is not None:
-                self._wake[2] = None
             self._wake = self.at(local, self._turn) if local > self.clock() else self.soon(self._turn)
+
+    def _cancel_turn(self) -> None:
+        if self._wake is not None:
+            self._wake[2] = None
+        self._wake, self.wake_at = None, INFINITY
 
     def _turn(self) -> None:
         self._wake, self.wake_at = None, INFINITY

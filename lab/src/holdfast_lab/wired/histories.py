@@ -157,19 +157,22 @@ class Voted(BaseQuorumCore, Lease):
     """A lease that several servers have voted for."""
 
 
+class _DriverOfClient(sync.Driver):
+    """The sync driver, which sends all requests through a client of the user. Production chooses it by the endpoint."""
+
+    def __init__(self, process: Process, endpoint: Endpoint, client: SyncClient) -> None:
+        super().__init__(process, endpoint)
+        self._pool = ClientCalls(Endpoint(host="scripted", client=client))
+
+
 class _Threads:
     """Runs a worker's actions with the sync driver. The worker's coroutine never suspends, because each action blocks its
     thread."""
 
-    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+    def __init__(self, process: Process, endpoint: Endpoint, client: SyncClient | None = None) -> None:
         self._process = process
-        self.driver = driver_for(process, endpoint)
+        self.driver = driver_for(process, endpoint) if client is None else _DriverOfClient(process, endpoint, client)
         self.slot = self.driver.slot
-
-    def use(self, calls: ClientCalls) -> None:
-        """Send all requests through a client of the user from now on."""
-        self.driver._pool = calls  # noqa: SLF001 - production chooses it by the endpoint
-        self.driver.is_direct = False
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         return self.driver.run(operation)
@@ -400,10 +403,9 @@ class History:
             self._heal()
             await self._calm_down(voter)
             return
-        face = _Threads(self.process, self.endpoints[0])
-        if self.profile.client_timeout is not None:
-            client = SyncClient(self.machine, self.endpoints[0], self.profile.client_timeout, self.counts)
-            face.use(ClientCalls(Endpoint(host="scripted", client=client)))
+        timeout = self.profile.client_timeout
+        client = None if timeout is None else SyncClient(self.machine, self.endpoints[0], timeout, self.counts)
+        face = _Threads(self.process, self.endpoints[0], client)
         await self._work(face, (0.0,))
         self._heal()
         await self._calm_down(face)
@@ -413,7 +415,7 @@ class History:
         face = _Threads(self.process, self.endpoints[0])
         pool = self.process.pool(self.endpoints[0])
         assert isinstance(pool, Pool)
-        pool._of_few._idle.clear()  # noqa: SLF001 - as if more threads than connections had come
+        pool.share()
         Callers(self.world).run([lambda: _at_once(self._work(face, (0.0,)))] * TASKS)
         self._heal()
         Callers(self.world).run([lambda: _at_once(self._calm_down(face))])

@@ -248,10 +248,9 @@ class Loop(asyncio.SelectorEventLoop):
         """
         found: list[Scripted] = []
         for transport in list(self._transports.values()):  # type: ignore[attr-defined]
-            sock = transport._sock  # noqa: SLF001 - asyncio has no other way to detach a socket
+            sock, transport._sock = transport._sock, None  # noqa: SLF001 - asyncio has no other way to detach a socket
             if sock is not None:
                 found.append(sock)
-                transport._sock = None  # noqa: SLF001 - as above
         return found
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = 0, **_: Any) -> Any:  # noqa: ARG002

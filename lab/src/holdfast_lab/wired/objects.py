@@ -26,6 +26,8 @@ from typing import Any
 
 import holdfast
 import holdfast.aio
+from holdfast._api.base_lock import member_of
+from holdfast._api.lease import core_of
 from holdfast._api.lease_core import LeaseCore
 from holdfast._core.requests import Command, Outcome, TimedOut, Wait
 from holdfast._net.sync_pool import Pool
@@ -137,7 +139,7 @@ class ObjectHistory(History):
             if self._themed.random() < 0.3:
                 pool = self.process.pool(self.endpoints[0])
                 assert isinstance(pool, Pool)
-                pool._of_few._idle.clear()  # noqa: SLF001 - so all share one connection
+                pool.share()
             Callers(self.world).run([lambda worker=worker: at_once(self._use(worker)) for worker in workers])  # type: ignore[misc]
             # So that many connections are idle when all of them end.
             Callers(self.world).run([lambda: self._ask_at_once(workers[0])])
@@ -170,7 +172,7 @@ class ObjectHistory(History):
                     self.counts["wired forsaken"] += 1
                     await asyncio.sleep(AT_LAST)
             except LeaseLost as error:  # before the end of the loop: a lease that nobody renews
-                if not self.docket.decide("T7", not lock._spec.renew):  # noqa: SLF001 - no public name tells it
+                if not self.docket.decide("T7", not member_of(lock).spec.renew):
                     self._violated("T7", f"a lease is lost, though nothing has gone wrong: {error}")
 
         async def begin() -> None:
@@ -198,14 +200,17 @@ class ObjectHistory(History):
 
     def _object(self, kind: Any, name: str, driver: Any) -> Any:
         """Return a lock object of a public class that uses this driver, as if the process were the real one."""
+        endpoint = self.endpoints[0]
 
         class Lock(kind):  # type: ignore[misc]
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                self._endpoint = endpoint  # its port is not that of a URL
+
             def _new_driver(self) -> Any:
                 return driver
 
-        lock = Lock("redis://scripted", name, ttl=self.rng.choice((2.0, 6.0, 60.0)), renew=self.rng.random() < 0.8)
-        lock._endpoint = self.endpoints[0]  # noqa: SLF001 - its port is not that of a URL
-        return lock
+        return Lock("redis://scripted", name, ttl=self.rng.choice((2.0, 6.0, 60.0)), renew=self.rng.random() < 0.8)
 
     # The workers
 
@@ -259,7 +264,7 @@ class ObjectHistory(History):
         self.counts["wired waited"] += lock.statistics().contended > waited
         if not taken:
             return False
-        core = worker.held[name] = lock._current  # noqa: SLF001 - the rules look at the internal object
+        core = worker.held[name] = core_of(lock.lease)
         self._held[core], self._since[core] = 0.0, self.world.now
         self.counts["wired taken"] += 1
         self.docket.decide("T6")

@@ -185,6 +185,14 @@ class Node:
         at = min(at, *(pending_undo.at for pending_undo in self._pending_undos)) if self._pending_undos else at
         return min(at, self._tend_at())
 
+    def state(self) -> tuple[object, ...]:
+        """Return the part of the state that no other object has, and that decides what the next turns do.
+
+        The simulator's search of all schedules compares it, to recognize a state that it has explored.
+        """
+        timers = self._inbox_at, self._ping_at, self.record_at
+        return *timers, self._reachable_prefixes, self.asked_early, self._pending_undos
+
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
         """Register a waiter, and have the process record written. Return True if the inbox of its prefix is subscribed.
 
@@ -278,6 +286,10 @@ class Node:
         self._looked_after[local_queue] = min(at, self._looked_after.get(local_queue, at))
         self.inbox.reclaim()
         self.keeper.wake_by(at)
+
+    def looks_at(self, local_queue: Queue) -> float | None:
+        """Return the monotonic time, in seconds, at which `on_time` of this local queue is called; None: it has no timer."""
+        return self._looked_after.get(local_queue)
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
         if self.renewing.get(held_lease.token) is not held_lease:

@@ -115,6 +115,10 @@ class Waiting:
     def waiters(self) -> list[Waiter]:
         return list(self._waiters.values())
 
+    def departed(self) -> list[Attempt]:
+        """Return the ended attempts that are remembered, because the server may still grant the lock to them."""
+        return list(self._departed.values())
+
     @property
     def timeout(self) -> float:
         """Return the seconds to wait for the reply to a refresh, which is the shortest timeout of the waiters."""
