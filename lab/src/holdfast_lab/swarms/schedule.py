@@ -51,7 +51,7 @@ def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, O
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a history, drawn from its seed. Times are in seconds. Moments are counted from the start of the history."""
+    """The parameters of a history, drawn from its seed. Times are in seconds, and moments since the start of the history."""
 
     lasts: float
     latency: float
