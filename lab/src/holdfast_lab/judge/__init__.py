@@ -1,6 +1,4 @@
-"""The rules that judge a history, and their tools. The tools arrange the history by locks, find faults that excuse a case, and
-count the verdicts.
+"""The rules that judge a history, and their tools.
 
-`holdfast_lab.checkers` applies the rules. The rules see only the history. They use neither the code of the locks nor
-the simulator.
+`holdfast_lab.checkers` applies the rules. They see only the history, and neither the code of the locks nor the simulator.
 """

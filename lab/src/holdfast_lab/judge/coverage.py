@@ -1,4 +1,4 @@
-"""Counts of what happened in the judged histories. If too little happened, the run proves nothing and is invalid."""
+"""Counts of what happened in the judged histories. If too little happened, the run proves nothing."""
 
 from __future__ import annotations
 
@@ -20,38 +20,35 @@ class Coverage:
     events: int = 0
     taken: int = 0
     contended: int = 0
-    """Number of acquisitions for which the client had to queue, or found that the lock was held or acquired by another
-    client."""
+    """Acquisitions for which the client had to queue, or during which another client held or acquired the lock."""
     handed_over: int = 0
-    """Number of acquisitions by a waiter that was in the server's queue."""
+    """Acquisitions by a waiter in the server's queue."""
     passed: int = 0
-    """Number of acquisitions of a lease that was handed on: another worker of the same process held it before."""
+    """Acquisitions of a lease that was handed on."""
     inherited: int = 0
-    """Number of acquisitions by a waiter that had inherited its position in the server's queue. The position belonged before to
-    a waiter of the same process that gave up."""
+    """Acquisitions by a waiter that had inherited its position from a waiter of its process."""
     lingered: int = 0
-    """Number of times that a process kept a lease after a release, because none of its workers waited for the lock."""
+    """Times that a process kept a lease after a release, because none of its workers waited."""
     again: int = 0
-    """Number of acquisitions of a lock by a worker that already held it (reentrant locks)."""
+    """Acquisitions of a lock by a worker that already held it."""
     renewed: int = 0
     expired: int = 0
-    """Number of acquisitions whose lease ended before the holder released the lock, noticed its loss or died."""
+    """Acquisitions whose lease ended before its holder released the lock, noticed its loss or died."""
     lost: int = 0
-    """Number of acquisitions whose holder was notified that the lock is lost."""
+    """Acquisitions whose holder was notified of a loss."""
     refused: int = 0
-    """Number of writes that the protected resource refused because of a low fence."""
+    """Writes that the protected resource refused because of a low fence."""
     written: int = 0
     gave_up: int = 0
-    """Number of attempts to acquire that ended busy, failed or cancelled."""
+    """Attempts that ended busy, failed or cancelled."""
     died_holding: int = 0
     died_asking: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     faults_while_held: Counter[str] = field(default_factory=Counter)
     docket: Docket = field(default_factory=Docket)
-    """For each rule, the numbers of judged cases and of cases excused by faults."""
+    """Judged and excused cases, by rule."""
 
     def add(self, case: Evidence) -> None:
-        """Add the counts of one more history."""
         self.histories += 1
         self.events += case.size
         for scene in case.scenes.values():
@@ -88,16 +85,14 @@ class Coverage:
         return self
 
     def of(self, what: str) -> int:
-        """Return a count by its name: the name of a field, "fault slow" (faults of the kind "slow"), or "fault slow while
-        held"."""
+        """Return a count by the name of a field, "fault slow" (faults of the kind "slow"), or "fault slow while held"."""
         if not what.startswith("fault "):
             return int(getattr(self, what))
         kind, _, held = what.removeprefix("fault ").partition(" ")
         return (self.faults_while_held if held else self.faults)[kind]
 
     def missing(self, minimum: Mapping[str, int]) -> list[str]:
-        """Return a text for each event that happened less often than ``minimum`` demands. The keys of ``minimum`` are names
-        that `of` accepts."""
+        """Describe each event that happened less often than ``minimum`` demands. Its keys are names for `of`."""
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:

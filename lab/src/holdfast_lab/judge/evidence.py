@@ -1,11 +1,8 @@
-"""A history arranged for judging: the attempts to acquire, the holders with their times, the events of servers, and the
-faults.
+"""A history arranged for judging: attempts to acquire, holders with their times, events of servers, and faults.
 
-This module answers the questions of the rules. For example, a rule asks which faults a process may have felt. Or it asks by
-what time an event must have happened, if the time limit begins again after each fault.
-
-A worker does one thing at a time. So an attempt (event ``ask``) ends with the next outcome of the same worker on the same
-lock.
+It answers questions of the rules: for example, which faults a process may have felt, or by when an event must have happened if
+the time limit begins again after each fault. A worker does one thing at a time. So an attempt (event ``ask``) ends with the
+next outcome of the same worker on the same lock.
 """
 
 from __future__ import annotations
@@ -21,64 +18,65 @@ ROUNDING = 1e-6
 """Seconds by which two computations of the same time may differ."""
 
 MILLISECOND = 0.001
-"""One millisecond, in seconds. Servers measure leases in whole milliseconds."""
+"""In seconds. Servers measure leases in whole milliseconds."""
 
 DRIFT = 1.005
-"""Largest ratio of true time to the time that a slow clock of a server or process shows, with a small margin."""
+"""Largest ratio of true time to the time of a slow clock, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Kinds of faults that last until an event ``healed`` or ``resumed`` ends them, unless the event of the fault states an end.
-All other faults end at once, unless their event states an end."""
+"""Kinds of faults that last until an event ``healed`` or ``resumed`` ends them.
+
+All other faults end at once. The event of a fault may also state its end.
+"""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
 """Kinds of events that a server records about a lease."""
 
 UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
-"""Kinds of server faults (loss of data, set clock, changed keys) after which a server may contradict its earlier answers."""
+"""Faults after which a server may contradict its earlier answers: loss of data, set clock, changed keys."""
 
 PASSING = frozenset(("cut", "lost-request", "lost-reply", "duplicate", "cancel"))
-"""Kinds of faults that hit one message or connection and are over at once, so that the next request finds the server
-unchanged."""
+"""Faults of one message or connection. The next request finds the server unchanged."""
 
 
 PROMPT = 0.1
-"""Shortest time, in seconds, after which a process that waits for a reply may go on without the reply."""
+"""Shortest time in seconds after which a process may go on without a reply."""
 
 RECONNECTED = 1.0
 """Seconds after the loss of a connection within which it is open again, if its server can be reached."""
 
 SIGN_OF_LIFE = 1.0
-"""Seconds without a request from a process after which the server may skip the process's waiters in the queue."""
+"""Seconds without a request from a process after which the server may skip its waiters in the queue."""
 
 
 def kind_of(note: str) -> str:
-    """Return the kind of a fault: the first word of its note."""
+    """Return the kind of a fault, which is the first word of its note."""
     return note.partition(" ")[0].rstrip(":")
 
 
 def _forward(clock: Fault) -> float:
-    """Return the seconds by which this fault set a clock forward; 0 if the fault is of another kind."""
+    """Return the seconds by which this fault set a clock forward."""
     words = clock.event.note.split()
     return float(words[3]) if words[1:3] == ["forward", "by"] else 0.0
 
 
 class Ask:
-    """One attempt of a worker to acquire a lock, with its outcome."""
+    """An attempt of a worker to acquire a lock, with its outcome."""
 
     __slots__ = ("contended", "ended", "event", "outcome", "top")
 
     def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
         self.event = event
         self.top = top
-        """The acquisition with the highest fence among all acquisitions before this attempt; None if there was none."""
+        """The acquisition with the highest fence before this attempt."""
         self.contended = contended
-        """True if another worker held the lock when this attempt began, or acquired it during the attempt."""
+        """True if another worker held or acquired the lock during this attempt."""
         self.ended = INFINITY
         self.outcome = ""
 
 
 class Hold:
-    """One acquisition, from the time at which its holder acquired the lock until the holder no longer relies on it (`end`)."""
+    """An acquisition, until its holder no longer relies on it (`end`)."""
 
     __slots__ = (
         "ask", "attempt", "ended", "fence", "how", "lease", "lock", "process", "received", "since", "taken", "until", "who"
@@ -90,16 +88,15 @@ class Hold:
         self.since, _, self.who, self.lock, self.attempt, self.fence, self.until = taken[:7]
         self.lease = taken.lease or self.attempt
         self.received = received
-        """True if the lease was handed on: another worker of the same process held the lock before, under the same lease."""
+        """True if the lease was handed on by another worker of the process."""
         self.process = process_of(self.who)
         self.ended = INFINITY
-        """Time at which the holder released the lock, noticed its loss, or died with its process; infinity: none of these
-        happened."""
+        """Time at which the holder released the lock, noticed its loss, or died; infinity: none of these."""
         self.how = ""
 
     @property
     def end(self) -> float:
-        """Time at which the holder stops relying on the lock: the end of its lease, or `ended` if that is earlier."""
+        """Time at which the holder stops relying on the lock: at `ended`, or when its lease ends."""
         return min(self.until, self.ended)
 
     def stop(self, at: float, how: str) -> None:
@@ -109,7 +106,7 @@ class Hold:
 
 
 class Fault:
-    """A fault with its start and end, and with the process or server, lock and leases that it concerns."""
+    """A fault, with its times and what it concerns."""
 
     __slots__ = ("at", "end", "event", "kind", "leases", "lock", "process")
 
@@ -121,37 +118,32 @@ class Fault:
         self.process = process_of(event.who)
         self.lock = event.lock
         self.leases = frozenset(event.lease.split())
-        """Names of the leases that the fault concerns; empty if it may concern any lease."""
+        """Leases that the fault concerns; empty if it may concern any lease."""
 
     @property
     def weather(self) -> bool:
-        """True if this fault is a period in which any message may be slow. False for all other faults."""
+        """True for a period in which any message may be slow."""
         return self.event.note == "slow weather"
 
     def ends(self, echo: float) -> float:
         """Return the latest time at which a process may feel the fault.
 
-        A fault that delays messages may be felt for at least ``echo`` seconds after its start, because this is the longest
-        delay of a message.
+        A fault that delays messages may be felt for ``echo`` seconds, which is the longest delay of a message.
         """
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
     def concerns(self, lease: str) -> bool:
-        """Return whether the fault may concern this lease: the fault names this lease, or names no lease at all."""
         return not self.leases or lease in self.leases
 
     def strikes(self, event: Event) -> bool:
-        """Return whether this fault may have caused this event, which a server recorded."""
+        """Return whether this fault may have caused this event of a server."""
         if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
             return False
         return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
 
 
 class Place:
-    """A position in the server's queue, and the waiters that have had it.
-
-    A waiter that gives up may leave its position to another waiter of its process.
-    """
+    """A position in the server's queue. A waiter that gives up may leave it to another waiter of its process."""
 
     __slots__ = ("event", "owners")
 
@@ -171,56 +163,53 @@ class Place:
 
 
 class Scene:
-    """The events of a history about one lock, by kind."""
+    """The events about one lock, by kind."""
 
     __slots__ = ("holds", "limits", "lined", "passed", "queued", "server", "top", "writes")
 
     def __init__(self) -> None:
         self.holds: list[Hold] = []
         self.queued: dict[str, Place] = {}
-        """Positions in the server's queue, by the name of the lease that the waiter asks for."""
+        """Positions in the server's queue, by the lease that the waiter asks for."""
         self.lined: list[tuple[Event, Ask | None]] = []
-        """Waiters in the local queues of their processes, each as its event ``lined`` and its attempt to acquire (None: not
-        known)."""
+        """Waiters in local queues, each with its event ``lined`` and its attempt."""
         self.passed: dict[str, list[Event]] = {}
-        """Events ``passed``, by the name of the lease. In each of them, a process hands the lease on to another of its
-        workers."""
+        """Events ``passed``, in which a process hands a lease on, by the name of the lease."""
         self.writes: list[Event] = []
         self.server: list[Event] = []
         self.limits: list[Event] = []
-        """Events ``limit``. Each of them states the limit of permits from its time on."""
+        """Events ``limit``, which state the limit of permits from then on."""
         self.top: Hold | None = None
 
 
 class Evidence:
-    """A whole history, arranged by locks, leases and processes, with methods that answer the questions of the rules."""
+    """A whole history, arranged by locks, leases and processes."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.docket = Docket()
         self.scenes: dict[str, Scene] = {}
         self.asks: list[Ask] = []
         self.leases: dict[str, list[Event]] = {}
-        """Events about each lease, by its name, in order."""
+        """Events about each lease, in order."""
         self.faults: list[Fault] = []
         self.struck: list[tuple[str, bool]] = []
-        """The faults, each as its kind and a bool: True if a worker held a lock when the fault began."""
+        """The faults, each with its kind, and True if a worker held a lock when it began."""
         self.left: list[Event] = []
         self.processes: set[str] = set()
-        """Names of the client processes; all other names belong to servers."""
+        """Names of the client processes. All other names are those of servers."""
         self.finished: dict[str, float] = {}
-        """Time at which the history of each process ends; the key "" is for the whole history."""
+        """Time at which the history of each process ends; the key "" stands for the whole history."""
         self.crashed: dict[str, float] = {}
         self.start = self.last = 0.0
         self.size = self.renewals = 0
         self._asked: dict[str, float] = {}
-        """Time at which each attempt to acquire began, by its name."""
+        """Time at which each attempt began, by its name."""
         self._pending: dict[tuple[str, str], Ask] = {}
         self._open: dict[str, Hold] = {}
         self._read(events)
         self._of_servers = [fault for fault in self.faults if fault.process not in self.processes]
         self._touching: dict[str, list[Fault]] = {}
-        """Faults that may affect each process, by the name of the process; an entry is computed when a rule first asks
-        for it."""
+        """Results of `touching`, by process."""
 
     def _read(self, events: Iterable[Event]) -> None:
         readers: dict[str, Callable[[Event], object]] = {
@@ -266,11 +255,11 @@ class Evidence:
             self.last = event.at
 
     def asked(self, hold: Hold) -> float:
-        """Return the time at which the lease of a hold was requested. If the lease was handed on, its first holder did this."""
+        """Return the time at which a lease was requested. If it was handed on, its first holder requested it."""
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:
-        """Return the events of a hold: those of its holder, and those of the server about its lease."""
+        """Return the events of the holder, and those of the server about its lease."""
         return [event for event in self.leases[hold.lease] if event.attempt == hold.attempt or event.kind in SERVER]
 
     def holds(self) -> list[Hold]:
@@ -283,10 +272,10 @@ class Evidence:
     # Faults that excuse events
 
     def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
-        """Return whether ``end`` comes too late, and count the verdict on this case under ``rule``.
+        """Return whether ``end`` comes too late, and count the verdict under ``rule``.
 
-        ``end`` is too late if it is more than ``seconds`` seconds after ``since``. This time limit begins again after each
-        fault. A case that is in time only because of the faults counts as excused.
+        It is too late more than ``seconds`` after ``since``. This time limit begins again after each fault. A case that is in
+        time only because of faults counts as excused.
         """
         if end <= since + seconds + ROUNDING:
             self.docket.decide(rule)
@@ -294,18 +283,18 @@ class Evidence:
         return not self.docket.decide(rule, end <= self.due(since, seconds, faults) + ROUNDING)
 
     def granted(self, hold: Hold) -> float | None:
-        """Return the time at which the server granted the lock for this acquisition; None if it is unknown or if several
-        servers granted it."""
+        """Return the time at which the server granted the lock for this acquisition.
+
+        Return None if it is unknown, or if several servers granted the lock.
+        """
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return grants[-1].at if len({event.who for event in grants}) == 1 else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a server fault of these kinds, between two acquisitions, may have made the server grant the lock
-        twice.
+        """Return whether a server fault between two acquisitions may have made the server grant the lock twice.
 
-        The period begins when the server granted the lock for ``earlier``; if that time is unknown, the period begins when that
-        lease was requested. The period ends when the server granted the lock for ``later``; if that time is unknown, it ends
-        when the holder of ``later`` acquired the lock.
+        The period begins when the server granted the lock for ``earlier`` or, if that is unknown, when that lease was
+        requested. It ends when the server granted the lock for ``later`` or, if that is unknown, when its holder acquired it.
         """
         if earlier.lease == later.lease:
             return False  # a worker that hands its lock on no longer relies on it
@@ -316,9 +305,9 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock of one of two acquisitions early, and grant it to the other one.
+        """Return whether a fault made a server free one of two acquisitions early, and grant the lock to the other one.
 
-        If the history does not have the server's grant to the later one, a fault between the two acquisitions is enough.
+        If the history does not have the server's grant to the later one, a fault between the two is enough.
         """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
@@ -333,10 +322,10 @@ class Evidence:
         return any(self._taken_away(earlier.lease, server, by, kinds) for server, by in given.items())
 
     def _taken_away(self, lease: str, server: str, by: float, kinds: Collection[str]) -> bool:
-        """Return whether, by the time ``by``, a fault of these kinds made this server free the lease before its end.
+        """Return whether, by the time ``by``, a fault of these kinds made this server free the lease early.
 
-        A server that lost its data grants nothing for a while, and measures this time by its clock. If the clock was set in
-        this time, the server may grant too early. So a loss of data then counts even if ``kinds`` does not contain it.
+        A server that lost its data grants nothing for a while, by its clock. If the clock was set meanwhile, the server may
+        grant too early. So a loss of data then counts even if ``kinds`` does not contain it.
         """
         there = [fault for fault in self.faults if fault.process == server and fault.at <= by]
         faults = [fault for fault in there if fault.kind in kinds]
@@ -358,7 +347,7 @@ class Evidence:
         return False
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a server fault of these kinds, on this lock or on all locks, began or lasted between the two times."""
+        """Return whether a server fault of these kinds, on this lock or all locks, began or lasted between the two times."""
         for fault in self._of_servers:  # a loop, because every rule asks this for nearly every event
             if fault.at <= until and fault.end >= since and fault.kind in kinds and (not fault.lock or fault.lock == lock):
                 return True
@@ -367,48 +356,45 @@ class Evidence:
     def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
         """Return the faults, except cancellations, that this process may have felt between the two times.
 
-        A delayed message may arrive up to ``echo`` seconds after its fault. A process may notice the loss of a connection
-        up to `PROMPT` seconds after the fault. A period in which any message may be slow matters only if the two times are
-        more than `PROMPT` seconds apart.
+        A delayed message may arrive ``echo`` seconds after its fault, and a process may notice the loss of a connection
+        `PROMPT` seconds after it. A period of slow messages matters only if the two times are more than `PROMPT` seconds apart.
         """
         slow = until > since + PROMPT
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind != "cancel"]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + PROMPT >= since)]
 
     def lasting(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
-        """Return the faults that may have cost a waiter of this process its position in the queue between the two times.
+        """Return the faults that may have cost a waiter of this process its position between the two times.
 
-        A fault of a single message cannot do so. A longer fault can do so until all connections are open again,
-        `RECONNECTED` seconds after its end. A period in which any message may be slow matters only if the two times are
-        more than `SIGN_OF_LIFE` seconds apart.
+        A fault of a single message cannot do so. A longer fault can, until all connections are open again, `RECONNECTED`
+        seconds after its end. A period of slow messages matters only if the two times are more than `SIGN_OF_LIFE` seconds
+        apart.
         """
         slow = until > since + SIGN_OF_LIFE
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
 
     def mute(self, process: str, at: float) -> bool:
-        """Return whether the server may skip the process's positions in the queue at time ``at``, because the process had sent
-        nothing for too long."""
+        """Return whether the server may skip the process's waiters at this time, because it has heard nothing from the
+        process."""
         own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
     def deafened(self, process: str, at: float) -> bool:
-        """Return whether the process may have lost its connection for notifications in the `RECONNECTED` seconds before ``at``.
-        The server then skips the waiters of this process."""
+        """Return whether the process may have just lost its connection for notifications. The server then skips its waiters."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
-        """Return True if slow messages may be why the server saw no subscription of this process when it granted this hold.
+        """Return whether slow messages may explain why this process was not subscribed when this hold was granted.
 
-        When any message may be slow, a process needs several seconds to subscribe again: it notices the lost connection,
-        its keeper (background thread) runs, and the subscription reaches the server.
+        When messages are slow, it may take several seconds to notice a lost connection and to subscribe again.
         """
         slow = any(fault.weather for fault in self.touching(process))
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return slow and bool(grants) and process in grants[-1].note.split()[1:]
 
     def touching(self, process: str) -> list[Fault]:
-        """Return the faults that may affect this process: its own faults, and those of servers and of the network."""
+        """Return the faults that may affect this process: its own, and those of servers and of the network."""
         found = self._touching.get(process)
         if found is None:
             found = [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]
@@ -417,10 +403,9 @@ class Evidence:
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
-        """Return the latest allowed time of an event: ``seconds`` seconds after ``since``.
+        """Return the latest allowed time of an event, ``seconds`` after ``since``.
 
-        A fault that begins before this time starts the limit again. The event may then come up to ``seconds`` seconds after the
-        end of the fault.
+        A fault that begins before this time starts the limit again at the end of the fault.
         """
         due = since + seconds
         for fault in faults:
@@ -491,7 +476,7 @@ class Evidence:
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
-            # The new end of the lease is in the past. The holder relied on the lease until it learned of that end, now at the
+            # If the new end is in the past, the holder relied on the lease until it learned of that end, now at the
             # latest.
             learned = event.since or event.at
             hold.until = event.until if event.until > event.at else min(hold.until, max(event.until, learned))
@@ -525,7 +510,7 @@ class Evidence:
         self._strike(event, kind_of(event.note))
 
     def _known(self, event: Event, kind: str) -> bool:
-        """Return whether an earlier fault of this kind, on the process of ``event``, still lasts."""
+        """Return whether an earlier fault of this kind, on the same process, still lasts."""
         return any(fault.kind == kind and fault.event.who == event.who and fault.end >= event.at for fault in self.faults)
 
     def _paused(self, event: Event) -> None:
@@ -543,7 +528,7 @@ class Evidence:
             if fault.end == INFINITY and of_it:
                 fault.end = event.at
                 if event.note == "silence":
-                    break  # each connection is healed separately, and this fault lasts until the last one is healed
+                    break  # each connection is healed separately
 
     def _crashed(self, event: Event) -> None:
         self.processes.add(process_of(event.who))

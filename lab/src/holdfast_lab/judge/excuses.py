@@ -1,4 +1,4 @@
-"""The times at which servers lost their data or had their clocks set. Some rules excuse what follows from these faults."""
+"""The times at which servers lost their data or had their clocks set, which excuse some violations."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from holdfast.testing.history import Event
 
 AMNESIA, CLOCK, FORWARD = "amnesia", "clock", "clock forward"
-"""Kinds of faults. `AMNESIA` means that a server lost its data. `CLOCK` means that a server's clock was set. `FORWARD` means
-that the clock was set forward, so that keys expired early."""
+"""Kinds of faults: a server lost its data, a server's clock was set, and it was set forward, so that keys expired early."""
 
 
 class Upsets:
-    """The times in a history at which servers lost their data or had their clocks set."""
+    """The losses of data and the changes of clocks in a history."""
 
     def __init__(self, history: Iterable[Event]) -> None:
         self._spans: list[tuple[str, float, float]] = []
@@ -25,9 +24,9 @@ class Upsets:
                     self._spans.append((FORWARD, *span))
 
     def between(self, since: float, until: float, *kinds: str) -> bool:
-        """Return whether a fault of these kinds happened, or still lasted, between two times (virtual time, in seconds)."""
+        """Return whether a fault of these kinds happened, or still lasted, between two virtual times."""
         return any(kind in kinds and at <= until and end >= since for kind, at, end in self._spans)
 
     def of(self, kind: str) -> list[tuple[float, float]]:
-        """Return the start and end of each fault of this kind, in seconds of virtual time."""
+        """Return the start and end of each fault of this kind."""
         return [(at, end) for which, at, end in self._spans if which == kind]

@@ -1,8 +1,7 @@
-"""Rules about what must happen in time and in order: losses are noticed, free locks are granted, waits end, queues are
-respected.
+"""Rules of what must happen in time and in order: losses are noticed, free locks are granted, waits end, queues are kept.
 
-A rule is a function that yields the violations that it finds in a history, as in `safety_rules`. A time limit begins again
-after each fault, so that only time without faults counts.
+Each function yields the violations of its rule, as in `safety_rules`. A time limit begins again after each fault, so that only
+time without faults counts.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ from holdfast_lab.judge.permit_rules import wanted_too_much
 from holdfast_lab.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after the last request of a process during which the server may still grant locks to its waiters."""
+"""Seconds after the last request of a process for which the server may still grant locks to its waiters."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R6: a holder notices in time that its lock is lost, and gets no false notification of a loss.
 
-    - If the server frees the lock while the holder relies on it, the holder stops relying on it within ``limits.notice``
-      seconds, because it is notified of the loss or because its own lease ends.
+    - If the server frees the lock, the holder stops relying on it within ``limits.notice`` seconds: it is notified, or its own
+      lease ends.
     - If the lease ends before the release, the holder is notified within ``limits.lag`` seconds.
-    - While its lease lasts and the server keeps the lock, the holder is not notified of a loss. Such a notification is excused
-      if the server's clock was set or the holder's process ended. With several servers, every fault that the holder may have
-      felt excuses it. With several holders, it is also excused if the server lost its fence counter, so that an earlier holder
-      in the same process has a higher fence.
+    - While its lease lasts and the server keeps the lock, the holder is not notified. See `_told_early` for excuses.
 
     Both time limits begin again after each fault that may affect the holder.
     """
@@ -53,12 +49,10 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Return whether a holder was notified of a loss before its lease ended, although the server still kept the lock for this
-    holder.
+    """Return whether a holder was notified of a loss while its lease lasted and the server kept the lock for it.
 
-    Such a notification is excused if the holder's process ended, or if the server's clock was set after the holder asked. With
-    several servers, every fault that the holder may have felt excuses it. If several clients may hold the lock, it is also
-    excused if an earlier holder in the same process has a higher fence, because the server lost its counter.
+    Excused: the holder's process ended, or the server's clock was set since the request. With several servers, any fault that
+    the holder may have felt excuses it. With several holders, an earlier holder with a higher fence does (see `_outranked`).
     """
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
@@ -78,10 +72,9 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
 
 
 def _outranked(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Return True if an earlier holder in the same process has a higher fence because the server lost its data.
+    """Return whether an earlier holder in the same process has a higher fence, because the server lost its data.
 
-    The server must have lost its fence counter, and its clock must have been set back. The process then takes the earlier
-    lease for the later one.
+    The server's clock must have been set back, too. The process then takes the earlier lease for the later one.
     """
     before = [fault for fault in case.faults if fault.at <= hold.since]
     if not any(fault.kind == "amnesia" for fault in before):
@@ -93,9 +86,9 @@ def _outranked(case: Evidence, hold: Hold, limits: Limits) -> bool:
 
 
 def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
-    """Return the event after which fewer than ``quorum`` servers kept a lock while its holder still relied on it.
+    """Return the event after which fewer than ``quorum`` servers kept a lock on which its holder still relied.
 
-    Return None if there is no such event, or if a server granted the lock to this holder once more.
+    Return None if there is none, or if a server granted the lock to this holder once more.
     """
     keeps: set[str] = set()
     freed = None
@@ -107,7 +100,7 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
             if len(keeps) < quorum and freed is None and hold.since < event.at < hold.end:
                 freed = event
         if event.kind == "granted" and event.at > hold.since:
-            # The network may copy the request. The copy may then acquire the lock again for the holder that relies on the lock.
+            # A copy of the request may acquire the lock again for its holder.
             return None
     return freed
 
@@ -115,10 +108,10 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R7: a lock does not stay free while a client waits for it, and each wait ends.
 
-    - While a waiter is in the queue of the server, or in the local queue of its process, the lock is free for at most
-      ``limits.handover`` seconds. With several servers, the lock is free while no client holds it.
-    - The server may grant the lock to a waiter in its queue that is dead or gets no messages. That waiter never uses the
-      lock. It may delay the other waiters once, and by at most ``limits.claim`` seconds.
+    - While a waiter is in the queue of the server or of its process, the lock is free for at most ``limits.handover`` seconds.
+      With several servers, it is free while no client holds it.
+    - The server may grant the lock to a waiter in its queue that is dead or gets no messages. This may happen once for each
+      such waiter, and delays the others by at most ``limits.claim`` seconds.
     - A waiter whose process has hung for more than `MUTE` seconds is not granted the lock.
     - Each attempt (event ``ask``) ends at most ``limits.lag`` seconds after the end of its wait, or with a crash of its
       process.
@@ -150,7 +143,7 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
             waits, ends = max(since, event.at), min(until, ended)
             process = process_of(event.who)
             if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
-                continue  # another client of the process believes that it holds the lock: rule R6 judges this
+                continue  # another client of the process believes that it holds the lock, which R6 judges
             if ends > waits and case.late("R7", ends, waits, limits.handover, case.touching(process)):
                 text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                 yield Violation("R7", text, (event,))
@@ -158,10 +151,9 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 
 
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield a violation for each queued waiter that never acquired the lock, but was granted it twice or for too long.
+    """Yield the queued waiters that never acquired the lock, but were granted it twice, or for too long.
 
-    "Too long" is longer than ``limits.claim`` seconds. The effects of a fault of the server are excused, as in rule R1. A late
-    or duplicated request of the waiter also excuses a second grant.
+    The effects of a fault of the server are excused, as in R1. A late or duplicated request excuses a second grant.
     """
     taken = {hold.lease for hold in scene.holds}
     for lease, place in scene.queued.items():
@@ -175,7 +167,7 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
             longest = max(longest, min(until, case.last) - since)
         if not times:
             continue
-        times -= until > case.last  # the history ends first: the waiter may still acquire the lock
+        times -= until > case.last  # the waiter may still acquire the lock
         copies = [fault for fault in case.faults if fault.kind in {"duplicate", "slow"} and fault.concerns(lease)]
         excused = case.disturbed(place.event.since, until, place.event.lock) or (times > 1 and bool(copies))
         if not case.docket.decide("R7 claim", excused) and (times > 1 or longest > limits.claim):
@@ -185,18 +177,15 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
 
 
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Yield a violation for each grant to a queued waiter whose process had hung for more than `MUTE` seconds.
+    """Yield the grants to queued waiters whose process had hung for more than `MUTE` seconds.
 
-    Such a grant delays the other waiters. It is excused in three cases:
-
-    - The network duplicated one of the waiter's requests.
-    - A client of the same process asked for a lock in the last `MUTE` seconds before the grant.
-    - The server's clock was set.
+    Excused: the network duplicated a request of the waiter, a client of the same process had just asked for a lock, or the
+    server's clock was set.
     """
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():
         process = process_of(place.event.who)
-        since = max(hung.get(process, INFINITY), place.event.at)  # the request for the place also shows that the process lives
+        since = max(hung.get(process, INFINITY), place.event.at)  # the request shows that the process lives
         for event in case.leases.get(lease, ()):
             if event.kind != "granted" or not since < event.at <= place.ended:
                 continue
@@ -208,12 +197,12 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
 
 
 def _asks(case: Evidence, process: str, at: float) -> bool:
-    """Return whether a client of this process began to ask for a lock in the last `MUTE` seconds before the time ``at``."""
+    """Return whether a client of this process asked for a lock in the last `MUTE` seconds."""
     return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
-    """Yield a violation for each client that waited too long for a lock on several servers while no client held the lock."""
+    """Yield the clients that waited too long for a lock on several servers while no client held it."""
     since = case.start
     holds = sorted(scene.holds, key=attrgetter("since"))
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
@@ -229,7 +218,7 @@ def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[V
 
 
 def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:
-    """Yield the start and end of each period in which the lock was free, according to the events that the server recorded."""
+    """Yield the start and end of each period in which the lock was free on the server."""
     free_since, kept = case.start, float("-inf")
     for event in scene.server:
         if event.kind == "granted":
@@ -264,22 +253,19 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
 def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R8: waiters get the lock in the order in which they joined the queue.
 
-    - From some time on, a waiter knows its position in the server's queue. It gets the lock before each client that sends its
-      first request after this time.
-    - If the waiter times out, no such client gets the lock before the timeout.
-    - The waiters of one process get the lock in the order of the local queue of the process.
-    - A waiter that gives up leaves its position in the server's queue to another waiter of its process, if there is one.
-    - A process hands a lock on among its workers for at most one second. While another process is known to wait, it does
-      so at most ``limits.passes`` times and for at most ``limits.pass_time`` seconds.
+    - Once a waiter knows its position in the server's queue, it gets the lock before each client that asks after this time. If
+      the waiter times out, no such client gets the lock before the timeout.
+    - The waiters of one process get the lock in the order of its local queue.
+    - A waiter that gives up leaves its position to another waiter of its process, if there is one.
+    - A process hands a lock on for at most one second. While another process is known to wait, it does so at most
+      ``limits.passes`` times and for at most ``limits.pass_time`` seconds.
 
     A client may overtake a waiter in these cases:
 
-    - The waiter may have felt a fault while it waited. A fault of a single message is not enough.
-    - The waiter may have lost a connection just before the client got the lock. The server skips a waiter without a
-      subscription.
-    - All messages may be slow, and the server saw no subscription of the waiter's process when it granted the client the
-      lock.
-    - The server granted the waiter the lock before the client acquired it, but the waiter learned of the grant too late.
+    - The waiter may have felt a fault that is more than the fault of a single message.
+    - The waiter may have just lost a connection. The server skips a waiter without a subscription.
+    - Messages were slow, and the server saw no subscription of the waiter's process.
+    - The server had granted the waiter the lock, but the waiter learned of it too late.
     - The waiter wanted more permits than the limit of the semaphore, so that it had to leave the queue.
     """
     for scene in case.scenes.values():
@@ -288,7 +274,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 case.docket.decide("R8", _may_be_overtaken(case, limits, place.event, min(place.ended, case.last)))
             for lease, waiter, by in (*_overtaken(scene), *_passed_over(scene)):
                 said = case.leases.get(lease, ())
-                joined = waiter.since or waiter.at  # it may be granted the lock before it learns of its position
+                joined = waiter.since or waiter.at  # the grant may come before it learns of its position
                 had_its_turn = any(event.kind == "granted" and joined <= event.at <= by.since for event in said)
                 served = case.granted(by) or by.since
                 process = process_of(waiter.who)
@@ -304,13 +290,12 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
-    """Return whether a fault may have cost a waiter (given as its event ``queued``) its position in the queue before
-    ``until``."""
+    """Return whether a fault may have cost a waiter (event ``queued``) its position before ``until``."""
     return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
 
 
 def _came(scene: Scene, hold: Hold) -> float:
-    """Return the time at which the successful request of this acquisition was sent."""
+    """Return when the request that acquired the lock was sent."""
     place = scene.queued.get(hold.lease)
     if place is not None:
         return place.event.since
@@ -318,9 +303,9 @@ def _came(scene: Scene, hold: Hold) -> float:
 
 
 def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield each waiter that acquired the lock after a client that had asked for it later.
+    """Yield each waiter that acquired the lock after a client that had asked later.
 
-    Each item has the waiter's lease, the waiter's event ``queued``, and the acquisition of the client that overtook it.
+    An item has the waiter's lease, its event ``queued``, and the acquisition of the other client.
     """
     by_fence = all(hold.fence for hold in scene.holds)
     first, lease = None, ""
@@ -335,9 +320,9 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield each waiter that timed out although, during its wait, a client that had asked later acquired the lock.
+    """Yield each waiter that timed out after a client that had asked later acquired the lock.
 
-    Each item has the waiter's lease, the waiter's event ``queued``, and the acquisition of the client that overtook it.
+    An item has the waiter's lease, its event ``queued``, and the acquisition of the other client.
     """
     served = {hold.lease for hold in scene.holds}
     holds = [hold for hold in scene.holds if not hold.received]
@@ -353,8 +338,7 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
-    """Yield a violation for each waiter that another client of its process overtook, although the waiter had joined the local
-    queue earlier.
+    """Yield the waiters that another client of their process overtook in its local queue.
 
     A client with a wait of 0 does not join the local queue, so it may overtake. So may the workers in ``outside``, which use
     FairLocks.
@@ -376,8 +360,7 @@ def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Itera
 
 
 def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield a violation for each waiter that gave up its position in the server's queue, although another waiter of its process
-    could have inherited the position."""
+    """Yield the waiters that gave up their position, although another waiter of their process could have inherited it."""
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
@@ -393,7 +376,7 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
         for event, ask in scene.lined:
             if ask is None or process_of(event.who) != process or event.at >= left:
                 continue
-            # If messages are slow, a waiter that failed with the others may wake up long after it has left the queue.
+            # If messages are slow, a waiter that failed may wake up long after it has left the queue.
             if ask.outcome == "failed" and any(fault.weather for fault in case.touching(process)):
                 continue
             still = owner.ended < min(ask.ended, ask.event.until)
@@ -407,10 +390,9 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """Return the time at which a worker last lost a lock during its attempt ``owner``; infinity if it lost none.
+    """Return when a worker last lost a lock during its attempt ``owner``.
 
-    A worker that acquires several locks together may hold some of them while it waits for another. When it loses one, it
-    gives up all of them.
+    A worker that acquires several locks together gives up all of them when it loses one.
     """
     who, since = owner.event.who, owner.event.at
     lost = [hold.ended for hold in case.holds() if hold.who == who and hold.how == "lost" and hold.ended <= owner.ended]
@@ -418,12 +400,11 @@ def _last_loss(case: Evidence, owner: Ask) -> float:
 
 
 LIMIT = 1.0
-"""Longest time after an acquisition, in seconds, during which a process may hand the lock on among its workers."""
+"""Seconds after an acquisition for which a process may hand the lock on."""
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
-    """Yield a violation if a process handed a lease on among its workers when it should have released the lease to the
-    server."""
+    """Yield a violation if a process handed a lease on when it should have released it to the server."""
     since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
     if since is None:
         return
@@ -452,11 +433,10 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 
 
 def _came_from_queue(case: Evidence, scene: Scene, lease: str, since: float) -> bool:
-    """Return whether the process acquired this lease, at the time ``since``, as a waiter in the server's queue.
+    """Return whether the process acquired this lease as a waiter in the server's queue.
 
-    The process then knows without a message that other processes may wait. The result is False if the server freed the lease
-    again before ``since``. In this case the process did not notice the grant in time, and acquired the lock by a later
-    request.
+    If so, it knows without a message that other processes may wait. If the server freed the lease before ``since``, the process
+    did not notice the grant in time, and acquired the lock by a later request.
     """
     place = scene.queued.get(lease)
     if place is None:
@@ -467,13 +447,10 @@ def _came_from_queue(case: Evidence, scene: Scene, lease: str, since: float) -> 
 def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R16: a process does not keep a lease that none of its workers uses.
 
-    When a holder has released the lock, its process may keep the lease. Then one of two things must happen within
-    ``limits.handover`` seconds: another worker of the process holds the lease, or the process releases the lease on the
-    server. If no client waits for the lock, the process has ``limits.linger`` seconds more, in which it may reuse the
-    lease.
+    Within ``limits.handover`` seconds after a release, another worker of the process holds the lease, or the process releases
+    it on the server. If no client waits for the lock, the process has ``limits.linger`` seconds more.
 
-    If ``limits.recall`` is set and a process only keeps the lease, a client that asks for the lock gets it, even if the
-    client does not wait (a wait of 0).
+    If ``limits.recall`` is True, a client that asks for a lease that is only kept gets the lock, even with a wait of 0.
 
     The time limits begin again after each fault that may affect the process. A release that the server refused is excused.
     """
@@ -489,7 +466,7 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
                 at_once = kept.since + limits.handover + limits.linger
                 for at in kept.wanted:
                     due, at_once = min(due, case.due(at, limits.handover, faults)), min(at_once, at + limits.handover)
-                # A release that is refused for good is not sent again: the lock stays until its lease ends.
+                # A release that the server refuses is not sent again.
                 refused = any(fault.kind == "refused" and fault.at <= kept.since <= fault.end for fault in faults)
                 case.docket.decide("R16", refused or at_once + ROUNDING < until <= due + ROUNDING)
                 if until > due + ROUNDING and not refused:
@@ -500,15 +477,14 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
 
 
 class Kept(NamedTuple):
-    """A period in which a process kept a lease that none of its workers held, before it released the lease to the server."""
+    """A period in which a process kept a lease that none of its workers held."""
 
     since: float
     until: float
     wanted: list[float]
-    """Times from which a client wanted the lease: it asked for the lease, waited when the holder released it, or was handed it
-    on."""
+    """Times at which a client asked for the lease, waited when the holder released it, or was handed it on."""
     passed: bool
-    """True if the lease was being handed on to another worker of the process."""
+    """True if the lease was being handed on."""
 
 
 def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
@@ -545,10 +521,9 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield a violation for each client that was refused a lock as busy, although no worker held the lock and a process only
-    kept its lease.
+    """Yield the clients for which a lock was busy, although a process only kept its lease.
 
-    A fault that the client, or the process that kept the lease, may have felt in this time excuses the refusal.
+    Excused: a fault that the client or the process may have felt in this time.
     """
     idle = [
         (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)

@@ -1,7 +1,7 @@
-"""Rules of permits (semaphores, read-write locks): holders never exceed the limit, and free permits are granted in time.
+"""Rules of permits: holders never exceed the limit, and free permits are granted in time.
 
-The event ``ask`` of a client states how many permits the client wants, and the limit. A writer that became a reader (event
-``downgraded``) has one permit. A rule is a function that yields violations, as in `safety_rules`.
+The event ``ask`` states how many permits a client wants, and the limit. A writer that became a reader (event ``downgraded``)
+has one permit. Each function yields the violations of its rule, as in `safety_rules`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast_lab.judge.evidence import INFINITY, ROUNDING, Evidence, Fault, Hol
 from holdfast_lab.judge.safety_rules import Limits, Violation
 
 READERS = 1_000_000
-"""Number of permits of a read-write lock: a writer holds all of them, a reader holds one."""
+"""Number of permits of a read-write lock. A writer holds all of them, and a reader one."""
 
 
 def _wants(ask: Event | None) -> int:
@@ -22,7 +22,7 @@ def _wants(ask: Event | None) -> int:
 
 
 def _weight(case: Evidence, hold: Hold, at: float) -> int:
-    """Return the number of permits that a holder believes it has at time ``at``."""
+    """Return the number of permits that a holder believes it has."""
     if any(event.kind == "downgraded" and event.at <= at for event in case.said(hold)):
         return 1
     return _wants(hold.ask.event if hold.ask else None)
@@ -31,16 +31,14 @@ def _weight(case: Evidence, hold: Hold, at: float) -> int:
 def wanted_too_much(case: Evidence, scene: Scene, waiter: Event, until: float) -> bool:
     """Return whether a waiter wanted more permits than the limit at some time before ``until``.
 
-    The server removes such a waiter from the queue. The waiter learns this when it asks again, within a second. If it then
-    joins the queue again, it gets a later position.
+    The server removes such a waiter from the queue. When it asks again, within a second, it gets a later position.
     """
     wants = next((_wants(ask.event) for ask in case.asks if ask.event.attempt == waiter.attempt), 1)
     return any(waiter.since <= limit.at <= until and limit.last < wants for limit in scene.limits)
 
 
 def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
-    """Return the highest limit of permits that applied between the grant of an acquisition and the time at which its holder
-    learned of it."""
+    """Return the highest limit between the grant of an acquisition and the time at which its holder learned of it."""
     given = case.granted(hold)
     since = hold.since if given is None else given
     known = [event for event in scene.limits if event.at <= hold.since]
@@ -51,8 +49,8 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R17: together, the holders never believe that they have more permits than the limit.
 
-    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free. The rule excuses
-    the effects of a fault of the server, as rule R1 does.
+    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free. The effects of a
+    fault of the server are excused, as in R1.
     """
     for scene in case.scenes.values():
         believers: list[Hold] = []
@@ -62,7 +60,7 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
             believers = [other for other in believers if other.end > hold.since]
             if hold.end > hold.since:
                 others = [b for b in believers if not case.apart(b, hold, limits.excuses)]
-                # If a fault took the permits from one of these holders and gave them to a later holder, count only the later
+                # If a fault took the permits from one of these holders and gave them to a later one, count only the later
                 # holder.
                 others = [b for b in others if not any(o is not b and case.apart(b, o, limits.excuses) for o in others)]
                 used = sum(_weight(case, other, hold.since) for other in others)
@@ -77,8 +75,8 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R18: when enough permits are free for the first waiter in the queue, it gets them within ``limits.handover`` seconds.
 
-    If several waiters joined the queue at the same time, any of them may be the first. The time limit begins again after
-    each fault that may affect these waiters.
+    Of several waiters that joined at the same time, any may be the first. The time limit begins again after each fault that may
+    affect these waiters.
     """
     for lock, scene in case.scenes.items():
         wanted = {ask.event.attempt: _wants(ask.event) for ask in case.asks if ask.event.lock == lock}
@@ -106,8 +104,7 @@ def _felt(case: Evidence, place: Place) -> list[Fault]:
 
 
 def _turns(case: Evidence, scene: Scene) -> list[float]:
-    """Return times in order: each time at which the free permits or the queue may have changed, and a moment just before
-    it."""
+    """Return each time at which the permits or the queue may have changed, and a moment just before it."""
     times = {event.at for event in scene.server} | {event.until for event in scene.server if event.until}
     times |= {event.at for said in case.leases.values() for event in said if event.kind == "lowered"}
     times |= {at for place in scene.queued.values() for at in (place.event.at, place.ended)}
@@ -116,9 +113,9 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Return the waiters that may be first in the queue at time ``at``, by lease.
+    """Return the waiters that may be first in the queue, by lease.
 
-    Their order is unknown, because each of them sent its request before any waiter had learned its position.
+    Their order is unknown, because each of them sent its request before any of them had learned its position.
     """
     waits = {
         lease: place
@@ -132,10 +129,9 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """Return the number of permits that are held at time ``at``, according to the server.
+    """Return the number of permits that are held, according to the server.
 
-    If the server's clock was set during a lease, the end of the lease is unknown. The lease then lasts until the server
-    frees it.
+    If the server's clock was set during a lease, the lease lasts until the server frees it.
     """
     held: dict[str, float] = {}
     for event in scene.server:

@@ -1,11 +1,10 @@
-"""Rules of barriers, latches and events, checked in histories with and without faults.
+"""Rules of barriers, latches and events.
 
-- B1: no participant passes a barrier before all participants have arrived, and each participant gets a different number.
-- B2: when a barrier opens, all its participants pass, except those whose wait was ended by a timeout, a cancellation or a
-  fault.
+- B1: no participant passes a barrier before all participants have arrived, and each one gets a different number.
+- B2: when a barrier opens, all its participants pass, except those whose wait a timeout, a cancellation or a fault ended.
 - B3: the barrier's action runs exactly once, and has ended before the participants pass.
 - B4: when a participant dies, the participants that wait with it get an error.
-- B5: when the server loses the state of a barrier, the participants that wait at the barrier get an error.
+- B5: when the server loses the state of a barrier, the participants that wait at it get an error.
 - L1: each call of ``count_down`` is counted once, and the count of a latch never falls below zero.
 - L2: a waiter is released only if the latch or event was open at some time during its wait.
 - L3: each waiter notices in time when the latch or event opens.
@@ -24,37 +23,35 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 
 LATE = 2.0
-"""Maximum seconds that a message takes if no fault happens."""
+"""Seconds that a message takes at most if no fault happens."""
 
 
 @dataclass
 class RendezvousHistory:
-    """The history of a barrier, a latch or an event, with its settings."""
+    """The history of a barrier, a latch or an event."""
 
     history: list[Event]
     count: int
     """Number of participants of the barrier, or the initial count of the latch."""
     ttl: float = 0.0
     acts: bool = False
-    """True if all participants of the barrier have an action to run before they pass."""
+    """True if the barrier has an action."""
     calm: bool = False
     """True if no fault happens."""
     only: set[str] = field(default_factory=set)
-    """Kinds of faults that may happen in the history."""
+    """Kinds of faults that may happen."""
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(init=False)
-    """The losses of data and the changes of the server's clock in the history. Some rules excuse what follows from them."""
 
     def __post_init__(self) -> None:
         self.upsets = Upsets(self.history)
 
     def of(self, *kinds: str) -> list[Event]:
-        """Return the events of these kinds."""
         return [event for event in self.history if event.kind in kinds]
 
 
 def barrier(case: RendezvousHistory) -> Iterator[Violation]:
-    """Yield the violations of the rules of barriers, B1 to B5."""
+    """Yield the violations of B1 to B5."""
     came = {event.attempt: event for event in case.of("come")}
     groups: dict[int, list[Event]] = defaultdict(list)
     for event in case.of("together"):
@@ -113,7 +110,7 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
     met = {event.attempt for event in case.of("together")}
     for crash in case.of("crashed"):
         waited = [a for a, event in came.items() if event.at < crash.at < over.get(a, float("inf")) and a not in met]
-        acting = {event.attempt for event in case.of("acting")}  # whether their actions ended or not
+        acting = {event.attempt for event in case.of("acting")}
         dead = [a for a in waited if a.startswith(f"{crash.who}/") and came[a].at < crash.at - LATE and a not in acting]
         if dead:
             case.docket.decide("B4")
@@ -123,8 +120,7 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
 
 
 def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
-    """B5: when the server loses the state of a barrier, each waiting participant gets an error. Without the error, it might
-    wait forever."""
+    """B5: when the server loses the state of a barrier, no participant waits at it forever."""
     if not case.only <= {"amnesia", "flush"}:
         return
     over = {event.attempt: event.at for event in case.of("through", "parted")}
@@ -141,22 +137,22 @@ def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[
 
 
 def latch(case: RendezvousHistory) -> Iterator[Violation]:
-    """Yield the violations of the rules of latches, L1 to L3."""
+    """Yield the violations of L1 to L3."""
     when = {(event.kind, event.attempt): number for number, event in enumerate(case.history)}
     begun = {event.attempt: event for event in case.of("count")}
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """Return the number of arrivals that are still missing at a latch if only some calls of ``count_down`` are counted.
+        """Return the number of missing arrivals if only some calls of ``count_down`` count.
 
-        A call is counted if it began at the index ``since`` of the history or later. By the index ``then``, it must also have
-        begun (if ``kind`` is "count") or have ended (if ``kind`` is "counted").
+        A call counts if it began at the index ``since`` of the history or later, and had begun (if ``kind`` is "count") or
+        ended (if "counted") by the index ``then``.
         """
         known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
         return max(0, case.count - _sum(known))
 
     def over(attempt: str, then: int) -> bool:
-        """Return whether a reset that ended before the index ``then`` of the history undid this call of ``count_down``."""
+        """Return whether a reset that ended before the index ``then`` undid this call of ``count_down``."""
         ended = when.get(("counted", attempt), len(case.history))
         return any(ended < begin and end < then for begin, end in resets)
 
@@ -187,7 +183,7 @@ def _sum(counts: Iterator[Event]) -> int:
 
 
 def event(case: RendezvousHistory) -> Iterator[Violation]:
-    """Yield the violations of the rules of events, L2 to L4."""
+    """Yield the violations of L2 to L4."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     yield from _open_meanwhile(case)
     yield from _set_by_nobody(case, opened, closed)
@@ -195,7 +191,7 @@ def event(case: RendezvousHistory) -> Iterator[Violation]:
 
 
 def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
-    """L2: if a waiter is released, the latch or event was open on the server at some time during the wait."""
+    """L2: if a waiter is released, the latch or event was open on the server during its wait."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     spans = [(at, next((end for end in closed if end > at), float("inf"))) for at in opened]
     for wait, end in _waits(case):

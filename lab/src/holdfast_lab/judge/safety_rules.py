@@ -1,11 +1,8 @@
-"""Safety rules of locks: one holder at a time, rising fences, no use of expired leases, no leftover data, no revived leases.
+"""Safety rules of locks: one holder at a time, rising fences, no use of expired leases, nothing left behind, no revived leases.
 
-A rule is a function that examines a history, arranged as `Evidence`, and yields violations. The docstring of a rule names the
-faults that the rule excuses. Three kinds are "amnesia" (a server lost its data), "clock" (a server's clock was set) and
-"foreign" (another program changed a key of the lock).
-
-Some rules need events that a server recorded. In a history of live processes, which has none, these rules judge nothing.
-The module `liveness_rules` has the rules about what must happen in time and in order.
+Each function yields the violations of its rule in a history, arranged as `Evidence`. Its docstring names the faults that the
+rule excuses. Three kinds are "amnesia" (a server lost its data), "clock" (a server's clock was set) and "foreign" (another
+program changed a key of the lock). Histories of live processes have no events of servers, so some rules judge nothing there.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from holdfast_lab.judge.evidence import ROUNDING, SERVER, UNSETTLING, Ask, Evide
 
 
 class Violation(NamedTuple):
-    """A violation of a rule: the rule's number, a description, and the events that prove it."""
+    """A violation of a rule: its number, a description, and the events that prove it."""
 
     rule: str
     text: str
@@ -32,60 +29,66 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Time limits, in seconds, and other settings of the rules. The defaults suit the default lease of 30 s."""
+    """Time limits in seconds, and other settings of the rules. The defaults suit the default lease of 30 s."""
 
     notice: float = 11.0
-    """Longest time from the loss of a lock on the server until the lock's holder notices the loss. The default is a third
-    of the lease plus one timeout. Infinity if leases are not renewed."""
+    """Longest time until a holder notices a loss: by default, a third of the lease plus one timeout.
+
+    Infinity if leases are not renewed.
+    """
     handover: float = 4.0
-    """Longest time for which a lock may be free while a client waits. The server may first keep the lock for a dead waiter,
-    and a waiter learns of a free lock at its next refresh at the latest."""
+    """Longest time for which a lock may be free while a client waits.
+
+    The server may first keep it for a dead waiter, and a waiter learns of a free lock at its next refresh at the latest.
+    """
     claim: float = float("inf")
-    """Longest time for which the server may keep a lock for a dead waiter, after it has granted the lock to this waiter."""
+    """Longest time for which the server keeps a lock that it has granted to a dead waiter."""
     echo: float = float("inf")
     """Longest delay of a message. A fault that delays messages may have effects for so long after its start."""
     lag: float = 2.0
-    """Longest delay with which a process reacts to the end of a wait or of a lease. The process computes both times itself."""
+    """Longest delay with which a process reacts to the end of a wait or a lease, whose time it knows."""
     linger: float = 0.0
-    """Longest time for which a process may keep a released lease for quick reuse while no worker asks for it."""
+    """Longest time for which a process may keep a released lease while no worker asks for it."""
     passes: int = 32
-    """Maximum number of times that a process may hand a lock on among its workers while another process is known to wait."""
+    """How often a process may hand a lock on while another process is known to wait."""
     pass_time: float = 0.01
-    """Time after the acquisition during which a process may hand a lock on among its workers while another process waits."""
+    """For how long after its acquisition a process may hand a lock on while another process waits."""
     recall: bool = False
-    """True if a client that does not wait (wait of 0) must get a lock that a process only keeps for reuse. Set only for
-    histories with fast messages."""
+    """True if a client with a wait of 0 must get a lock that a process only keeps. This needs fast messages."""
     tickets: bool = False
-    """True if a holder may hand its lock over by a ticket. After a fault, this may report a loss although the lock was handed
-    over, and rule R15 excuses such a report."""
+    """True if a holder may hand its lock over by a ticket.
+
+    After a fault, this may report a loss although the lock was handed over. R15 then excuses this report.
+    """
     quorum: int = 1
-    """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
+    """Number of servers that must keep a lock for its holder."""
     excuses: frozenset[str] = UNSETTLING
-    """Kinds of server faults after which two clients may hold a lock. If the locks have a quarantine, amnesia is not among
-    them."""
+    """Kinds of server faults after which two clients may hold a lock. With a quarantine, amnesia is not among them."""
     permits: bool = False
-    """True if several clients may hold the lock at once. The event ``ask`` of a client states how many permits it wants."""
+    """True if several clients may hold the lock at once. The event ``ask`` states how many permits a client wants."""
     rewinds: str = "clock back"
-    """Start of the note of the fault that sets a server's clock. If both this fault and a loss of the server's data have
-    happened, lower fences are excused."""
+    """Start of the note of the fault that sets a server's clock.
+
+    This fault, together with a loss of the server's data, excuses lower fences.
+    """
     outside: frozenset[str] = frozenset()
-    """Names of the workers that use a FairLock and therefore do not join the local queue of their process."""
+    """Workers that use a FairLock, and so do not join the local queue of their process."""
 
 
 USUAL = Limits()
 
 AGAIN = 0.02
-"""Seconds that a process pauses before it sends a release again. A release that took less time was sent only once."""
+"""Seconds after which a process sends a release again. A release that took less time was sent only once."""
 
 
 def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R1: no two clients believe at the same time that they hold a lock.
 
-    The belief of a client begins with its event ``taken``. It ends with the first of these: the event ``release`` or
-    ``lost``, a crash of its process, and the end of its lease as last renewed.
+    The belief of a client begins with the event ``taken``. It ends with the event ``release`` or ``lost``, a crash of its
+    process, or the end of its lease.
 
-    The rule excuses a case in which a server fault, of a kind in ``limits.excuses``, made the server free the lock of one
-    client early and grant it to the other. The default kinds are amnesia, clock and foreign.
+    Excused: a server fault, of a kind in ``limits.excuses``, made the server free the lock of one client early and grant it to
+    the other.
     """
     for scene in case.scenes.values():
         for earlier, later in pairwise(scene.holds):
@@ -109,9 +112,9 @@ def _crowd(case: Evidence, scene: Scene, excuses: Collection[str]) -> Iterator[V
 
 
 def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
-    """Return whether a fault explains that the second of two acquisitions has no higher fence than the first.
+    """Return whether a fault explains that the second of two acquisitions has no higher fence.
 
-    The server must have lost its fence counter between them, and its clock must have been set back before the second.
+    The server must have lost its fence counter between the two, and its clock must have been set back before the second.
     """
     return case.unsettled(earlier, later, ("amnesia",)) and any(
         fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults
@@ -121,8 +124,7 @@ def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
 def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R2: no two holders get the same fence.
 
-    The rule excuses a case in which the server lost its data between the two grants, if its clock had been set back before the
-    second grant.
+    Excused: the server lost its data between the two grants, and its clock had been set back before the second.
     """
     for scene in case.scenes.values():
         seen: dict[int, Hold] = {}
@@ -139,18 +141,16 @@ def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R3: a client that asks for the lock after another client acquired it gets a greater fence.
 
-    The fence is compared with the highest fence that any client had acquired before the request was sent. If two requests
-    were under way at the same time, either of them may get the greater fence.
+    The fence is compared with all fences acquired before the request was sent. Of two requests at the same time, either may get
+    the greater fence. With several servers, a client also gets a greater fence if it had asked first, but acquired the lock
+    after another client had held it.
 
-    With several servers, a client that acquires the lock after another client has held it gets a greater fence, even if it
-    had sent its request before that client acquired the lock.
+    Excused:
 
-    The rule excuses these cases:
-
-    - The faults that rule R2 excuses have happened.
-    - The lease was handed on inside a process, and after a fault as in rule R1 the server lost the lock or granted it to
-      another client.
-    - With several servers, the client had asked first, and a fault as in rule R1 has happened.
+    - The faults that R2 excuses have happened.
+    - The lease was handed on inside a process, and after a fault as in R1 the server lost the lock or granted it to another
+      client.
+    - With several servers, the client had asked first, and a fault as in R1 has happened.
     """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
@@ -165,7 +165,7 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 after = had_before or (asked_after and other.since <= asked)
                 if not after or other is hold or other.fence < hold.fence:
                     continue
-                # The new fence must exceed several earlier fences. A fault may excuse this for the highest, and not for a lower
+                # The new fence must exceed several earlier fences. A fault may excuse this for the highest, but not for a lower
                 # one.
                 if not _may_fall(case, other, hold, limits, asked_after=asked_after):
                     text = (
@@ -182,7 +182,7 @@ def _may_fall(case: Evidence, earlier: Hold, later: Hold, limits: Limits, *, ask
 
 
 def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """R4: the protected resource accepts no write whose fence is lower than the fence of a write that it accepted before."""
+    """R4: the protected resource accepts no write with a lower fence than that of a write accepted before."""
     for scene in case.scenes.values():
         top: Event | None = None
         for write in scene.writes:
@@ -198,11 +198,10 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R5: no holder relies on a lock for longer than the server keeps the lock for this holder.
+    """R5: no holder relies on a lock for longer than the server keeps it for this holder.
 
-    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of the holder and
-    of the servers. The rule excuses a case in which a fault of kind amnesia, clock or foreign has hit the server since the
-    grant.
+    With several servers, ``limits.quorum`` of them must keep the lock. Excused: a fault of kind amnesia, clock or foreign has
+    hit the server since the grant.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -218,8 +217,10 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _first(case: Evidence, hold: Hold, quorum: int) -> float:
-    """Return the time at which the server granted the lock for this acquisition. With several servers, return the time of the
-    first grant. If there is no such time, return the time at which the holder acquired the lock."""
+    """Return when the server granted the lock; with several servers, the time of the first grant.
+
+    If it is unknown, return the time at which the holder acquired the lock.
+    """
     first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
     return first if quorum > 1 else case.granted(hold) or hold.since
 
@@ -246,7 +247,7 @@ def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
 
 
 def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """R9: when a history is over, processes and servers have no data of its locks any more."""
+    """R9: when a history is over, nothing of its locks is left in processes and on servers."""
     if "" in case.finished:
         case.docket.decide("R9")
     for event in case.left:
@@ -256,16 +257,17 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R12: a lease that was released or lost is not revived.
 
-    - A former holder does not renew the lease. This also holds if its process handed the lease on to another worker.
-    - The server does not grant the lease again after its release or loss, and does not extend it after a successful
-      release.
+    - A former holder does not renew the lease, even if its process handed the lease on to another worker.
+    - The server does not grant the lease again after its release or loss, and does not extend it after a successful release.
     - No client acquires a lease that its process knows to be lost.
 
-    The rule excuses what a server does after a fault of kind amnesia (the server may go back to an older state), clock or
-    foreign. It also excuses a grant that a duplicated request may have caused, and the events that follow from this grant. The
-    server does not learn that a holder considers its lease lost. So after a loss, any fault that the holder may have felt
-    excuses a grant. With several servers, the grants of servers are not judged, because a slow vote may arrive after the end of
-    the lease.
+    Excused:
+
+    - What a server does after a fault of kind amnesia (it may go back to an older state), clock or foreign.
+    - A grant that a duplicated request may have caused, and the events that follow from it.
+    - After a loss, which the server does not learn of, a grant after any fault that the holder may have felt.
+
+    With several servers, their grants are not judged, because a slow vote may arrive after the end of the lease.
     """
     for hold in case.holds():
         if hold.taken.note:
@@ -298,16 +300,16 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
 
 
 def _kept_since(case: Evidence, hold: Hold) -> float:
-    """Return the time at which the server granted the lock to this holder. The holder may have learned of it later."""
+    """Return when the server granted the lock to this holder, which may have learned of it later."""
     granted = case.granted(hold)
     return hold.since if granted is None else min(granted, hold.since)
 
 
 def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float) -> bool:
-    """Return whether faults excuse that the server granted an ended lease again at the time ``at``.
+    """Return whether faults excuse that the server granted an ended lease again.
 
-    ``over`` is "released" or "lost", the way in which the lease ended. The server may have gone back to an older state. Or
-    it may have carried out a late copy of a request, after it had lost the record by which it recognizes late copies.
+    ``over`` is "released" or "lost". The server may have gone back to an older state. Or it may have carried out a late copy of
+    a request, after it had lost the record by which it recognizes late copies.
     """
     late = [fault for fault in case.felt(hold.process, case.asked(hold), at, limits.echo) if fault.concerns(hold.lease)]
     if case.disturbed(_kept_since(case, hold), at, hold.lock):
@@ -318,15 +320,14 @@ def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     """R13: a request that is sent again gets the same answer.
 
-    With a grant, the server reserves consecutive fences for a process. The process uses one more of them whenever it hands
-    the lease on to another worker. From the grant to the end of the lease:
+    With a grant, the server reserves consecutive fences for a process, which uses one of them whenever it hands the lease on.
+    Until the end of the lease:
 
     - The first fence stays the same, on the server and for the holder.
     - The process gets more fences only if it asks for them. They follow the fences that it has.
-    - Each worker that gets the lease gets a reserved fence, too, higher than the fence of the worker before.
+    - Each worker that gets the lease gets a higher reserved fence than the worker before.
 
-    The rule excuses a case in which a fault of kind amnesia, clock or foreign has hit the server since the first grant of the
-    lease.
+    Excused: a fault of kind amnesia, clock or foreign has hit the server since the first grant of the lease.
     """
     for lease, said in case.leases.items():
         yield from _one_answer(case, lease, said)
@@ -360,16 +361,17 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 
 
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process inherited its
-    position.
+    """R14: a waiter that gave up gets no lock, unless another waiter of its process inherited its position.
 
-    There are two exceptions. Of several servers, a slow one may still grant the lock. And if a waiter is cancelled again while
-    it gives up, it does not wait for the reply, so its request to give up may arrive after the grant. In both cases, the grant
-    must be revoked within ``limits.lag`` seconds.
+    In two cases, a late grant must only be revoked within ``limits.lag`` seconds. One of several servers may be slow. And a
+    waiter that is cancelled again while it gives up does not wait for the reply, so its request to give up may come after the
+    grant.
 
-    The rule excuses three kinds of faults. After a fault while the waiter gave up, the server may not know that it gave up. A
-    duplicate of one of the waiter's requests may arrive later. And a fault of the server since the request may have effects as
-    in rule R1.
+    Excused:
+
+    - A fault while the waiter gave up. The server may not know that it did.
+    - A duplicate of one of the waiter's requests, which may arrive later.
+    - A fault of the server since the request, as in R1.
     """
     for ask in case.asks:
         event = ask.event
@@ -407,15 +409,17 @@ def _gave_up(case: Evidence, ask: Ask) -> float:
 
 
 def _hurried(case: Evidence, ask: Ask) -> bool:
-    """Return True if the waiter was cancelled again while it gave up."""
+    """Return whether the waiter was cancelled again while it gave up."""
     who, until = ask.event.who, ask.ended + ROUNDING
     cancelled = [f for f in case.faults if f.kind == "cancel" and f.event.who == who and ask.event.at <= f.at <= until]
     return ask.outcome == "cancelled" and len(cancelled) > 1
 
 
 def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) -> bool:
-    """Return True if a late grant was revoked within ``limits.lag`` seconds, if the history ends before that, or if a fault may
-    have kept the revocation from the server."""
+    """Return whether a late grant was revoked within ``limits.lag`` seconds.
+
+    Excused: the history ends before that, or a fault may have kept the revocation from the server.
+    """
     if case.felt(process_of(asked.who), granted.at, granted.at + limits.lag, limits.echo):
         return True
     said = [event for event in case.leases[granted.attempt] if event.who == granted.who and event.kind == "freed"]
@@ -425,9 +429,8 @@ def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) ->
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R15: a release reports what happened, and only one release of a lease reports success.
 
-    If the server kept the lock until the release, the release reports success. Otherwise it reports a loss. The rule excuses
-    two cases: a fault may have disturbed the holder during the release, so that the outcome is unknown, or the clock of the
-    server was set after the lock was requested.
+    If the server kept the lock until the release, it reports success, and otherwise a loss. Excused: a fault may have disturbed
+    the holder during the release, or the server's clock was set since the request.
     """
     for scene in case.scenes.values():
         for hold in scene.holds:
@@ -439,7 +442,7 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
             if not scene.server or hold.how != "release":
                 continue
             told = next((event.at for event in case.said(hold) if event.kind == "released"), case.last)
-            # If messages are slow, another request may have timed out and closed the connection, which both requests share.
+            # If messages are slow, another request may have timed out and closed the shared connection.
             resent = told >= hold.ended + AGAIN and any(fault.weather for fault in case.touching(hold.process))
             unknown = resent or bool(case.felt(hold.process, hold.ended, told, limits.echo))
             if not case.docket.decide("R15", unknown or case.disturbed(case.asked(hold), told, hold.lock, ("clock",))):
@@ -449,9 +452,9 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _denied(case: Evidence, scene: Scene, hold: Hold) -> Iterator[Violation]:
-    """Yield a violation if a release that the server carried out in time reports a loss, because it was sent again.
+    """Yield a violation if a release that the server carried out reports a loss, because it was sent again.
 
-    The rule excuses this after a server fault of a kind that takes locks away.
+    Excused: a server fault that takes locks away.
     """
     told = next((event for event in case.said(hold) if event.kind == "released"), None)
     kept = max((event.until for event in case.leases[hold.lease] if event.kind in {"granted", "extended"}), default=0.0)
@@ -466,8 +469,8 @@ def _denied(case: Evidence, scene: Scene, hold: Hold) -> Iterator[Violation]:
 def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
     """R19: a holder that acquires its lock once more gets the same fence.
 
-    The lock is released only when the holder has released it as often as it acquired it. A holder that has lost its lock
-    cannot acquire it once more.
+    The lock is released only when the holder has released it as often as it acquired it. A holder that has lost its lock cannot
+    acquire it once more.
     """
     for hold in case.holds():
         inside = 0
@@ -486,7 +489,7 @@ def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def _other(case: Evidence, hold: Hold, again: Event) -> str:
-    """Return a description of what is wrong with a repeated acquisition by the holder; "" if nothing is wrong."""
+    """Describe what is wrong with a repeated acquisition; "" if nothing is."""
     if again.fence != hold.fence:
         return f"{hold.who} holds {hold.lock!r} with fence {hold.fence}, acquired it again, and got {again.fence}"
     if again.at > hold.ended:

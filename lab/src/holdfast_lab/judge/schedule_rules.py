@@ -1,11 +1,9 @@
-"""Rules of schedules: each tick (time at which a job is due) is run once, by one process, and no tick is left out.
+"""Rules of schedules: each tick is run once, by one process, and no tick is left out.
 
-A rule examines a history, and the records that the server has when the history ends. In these histories:
-
-- The event ``taken`` is the start of a run. The event ``released`` is its end (``note``: "ok", "cancelled" or "lost").
-- The field ``lock`` is the name of the job.
-- The field ``attempt`` is the tick, in microseconds of server time, and the number of the attempt to run it, such as
-  ``1700000000000000/1``. An "h" is appended if an operator requested the run by hand.
+A rule examines a history, and what the server has stored when it ends. In these histories, ``taken`` is the start of a run, and
+``released`` is its end (``note``: "ok", "cancelled" or "lost"). ``lock`` is the job. ``attempt`` is the tick in microseconds of
+server time, with the number of the attempt to run it, such as ``1700000000000000/1``. It ends with "h" if an operator requested
+the run.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 
 ROUNDING = 0.002
-"""Seconds of tolerance in comparisons of times, because leases are measured in whole milliseconds."""
+"""Seconds of tolerance in comparisons of times. Leases are measured in whole milliseconds."""
 
 JUST_NOW = 1.0
 """Seconds after the end of a run within which its log entry may still be missing."""
@@ -31,17 +29,16 @@ AROUND = 4.0
 """Seconds before and after the start of a run in which a fault may have delayed the run or its records."""
 
 ATTEMPTS = 3
-"""Maximum number of attempts to run a job for one tick."""
+"""How often a tick is tried at most."""
 
 BESIDE = 10
-"""Maximum number of runs of a job at the same time, if the job allows more than one."""
+"""Maximum number of runs of a job at the same time, if it allows more than one."""
 
 ASLEEP = 10.0
 """Seconds after a server's clock was set forward within which every process has read the server's time again."""
 
 SLACK = 2_000_000
-"""Microseconds after a tick during which it may be missing in the records. The request that starts its run may still be under
-way."""
+"""Microseconds after a tick for which it may be missing in the records. The request for its run may be under way."""
 
 
 class Terms(Protocol):
@@ -60,7 +57,7 @@ class Terms(Protocol):
 
 
 class Entry(Protocol):
-    """A log entry of a schedule, about one run or about several skipped ticks. Times are in microseconds of server time."""
+    """A log entry about one run or about several skipped ticks. Times are in microseconds of server time."""
 
     @property
     def status(self) -> str: ...
@@ -72,7 +69,7 @@ class Entry(Protocol):
     def started(self) -> int: ...
     @property
     def ended(self) -> int:
-        """Return the server time, in microseconds, at which the run ended, or at which its crash was noticed."""
+        """Time at which the run ended, or its crash was noticed."""
 
     @property
     def attempt(self) -> int: ...
@@ -83,14 +80,14 @@ class Entry(Protocol):
 
 
 class ActiveRun(Protocol):
-    """A run that has not ended, as the server knows it."""
+    """A run that has not ended."""
 
     @property
     def scheduled(self) -> int: ...
 
 
 class Facts(Protocol):
-    """The facts that the server stores about a job."""
+    """What the server stores about a job."""
 
     @property
     def name(self) -> str: ...
@@ -107,13 +104,12 @@ class Facts(Protocol):
 
 
 class Stretch(NamedTuple):
-    """A run of a job, from its start until its process no longer relied on the lease of the run. Times are virtual, in
-    seconds."""
+    """A run, until its process no longer relied on its lease. Times are virtual."""
 
     began: Event
     end: float
     how: str
-    """How the run ended: "ok", "cancelled", "lost", "crashed", or another reason; "goes on" if it had not ended."""
+    """"ok", "cancelled", "lost", "crashed", or another reason; "goes on" if the run had not ended."""
 
 
 @dataclass(slots=True)
@@ -123,11 +119,11 @@ class Served:
     history: list[Event]
     facts: Sequence[Facts]
     jobs: Mapping[str, tuple[float, Terms]]
-    """The jobs by name, each as its period in seconds and its options. Ticks are the multiples of the period."""
+    """Period in seconds and options of each job. Ticks are the multiples of the period."""
     now: float
-    """Virtual time, in seconds, of the end of the history."""
+    """Virtual time of the end of the history."""
     shown: Callable[[float], float]
-    """Function that converts a virtual time to the time that the server's clock showed then, in seconds."""
+    """Function from a virtual time to the time that the server's clock showed then, in seconds."""
     steady: bool
     """True if all messages take about the same time."""
     calm: bool
@@ -135,39 +131,33 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds before the start of a run. A tick that fell due in this time does not violate rule S9, because the process may
-    not have known of it."""
+    """Seconds before the start of a run for which the process may not know of a tick (rule S9)."""
     prompt: float
-    """Seconds after a tick within which its run begins, if there are no faults (``calm``); infinity: no limit."""
+    """Seconds after a tick within which its run begins, if there are no faults."""
     new_since: Mapping[str, float | None] | None = None
-    """Server time, in microseconds, at which the option ``on_crash=`` of each job was reversed, by the name of the job. The
-    time is infinity if the option was never reversed, and None if the definition of the job changed more than once. If this
-    attribute itself is None, all jobs keep their definitions."""
+    """Server time in microseconds at which the option ``on_crash=`` of each job was reversed; infinity: never.
+
+    The time is None if the job was redefined more than once. If `new_since` is None, all jobs keep their definitions.
+    """
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
 
     def forgot(self, since: float, until: float | None = None) -> bool:
-        """Return whether the server lost its data between two virtual times. If ``until`` is None, the second time is the end
-        of the history."""
+        """Return whether the server lost its data between two virtual times (None: the end of the history)."""
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """Return whether a fault of one of these kinds hit the server shortly before the run began: within the ``ttl`` of the
-        job."""
+        """Return whether a fault hit the server within one ``ttl`` before the run began."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:
-        """Return the highest time, in seconds, that the server's clock had ever shown by the virtual time ``at``.
-
-        The clock may show less now, because it may have been set back.
-        """
+        """Return the highest time that the server's clock had shown by the virtual time ``at``. It may have been set back."""
         before = (since - ROUNDING for since, _ in self.upsets.of(CLOCK) if since <= at)
         return max(self.shown(moment) for moment in (at, *before))
 
 
 def judge(case: Served) -> list[Violation]:
-    """Return the violations of all rules in the history of a schedule."""
     case.stretches = _stretches(case)
     case.upsets = Upsets(case.history)
     return [violation for rule in RULES for violation in rule(case)]
@@ -196,7 +186,7 @@ def _stretches(case: Served) -> dict[str, list[Stretch]]:
 
 
 def _renewed(history: list[Event]) -> dict[tuple[str, str, str], float]:
-    """Return the virtual time, in seconds, at which the lease of each renewed run ends, by process, job and attempt."""
+    """Return when the lease of each renewed run ends, by process, job and attempt."""
     return {(event.who, event.lock, event.attempt): event.until for event in history if event.kind == "renewed"}
 
 
@@ -206,10 +196,9 @@ def _tick(attempt: str) -> tuple[int, int]:
 
 
 def s1_once(case: Served) -> Iterator[Violation]:
-    """S1: no attempt to run a tick starts twice. A further attempt starts only after the previous attempt has failed and
-    ended.
+    """S1: no attempt to run a tick starts twice. A further attempt starts only after the previous one has failed and ended.
 
-    The function also checks a part of S2: no run relies on its lease for longer than the server keeps the lease.
+    This also checks a part of S2: no run relies on its lease for longer than the server keeps it.
     """
     good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
     for job, stretches in case.stretches.items():
@@ -241,9 +230,9 @@ def s1_once(case: Served) -> Iterator[Violation]:
 
 
 def s1_crashed(case: Served) -> Iterator[Violation]:
-    """S1: the job's definition, at the time at which a crash is noticed, decides whether the crashed run is started again.
+    """S1: the job's definition at the time at which a crash is noticed decides whether the run is started again.
 
-    A retry that has not started yet may still be queued, or its request may be under way.
+    A retry that has not started yet may be queued, or its request may be under way.
     """
     for facts in case.facts if case.new_since is not None else ():
         since = case.new_since[facts.name] if case.new_since is not None else None
@@ -271,7 +260,7 @@ def s1_crashed(case: Served) -> Iterator[Violation]:
 
 
 def s2_exclusion(case: Served) -> Iterator[Violation]:
-    """S2: the number of runs of a job at the same time never exceeds the number that the job allows."""
+    """S2: a job has no more runs at the same time than it allows."""
     for job, stretches in case.stretches.items():
         slots = _slots(case.jobs[job][1])
         going: list[Stretch] = []
@@ -289,7 +278,7 @@ def _slots(options: Terms) -> int:
 
 
 def s3_fences(case: Served) -> Iterator[Violation]:
-    """S3: no two runs of a job have the same fence. If a job allows one run at a time, the fence rises with each run."""
+    """S3: no two runs of a job have the same fence. If a job allows one run at a time, fences rise."""
     for job, stretches in case.stretches.items():
         fences = Counter(stretch.began.fence for stretch in stretches)
         if fences and max(fences.values()) > 1:
@@ -329,17 +318,16 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
 
 
 def _after(period: float, tick: int) -> int:
-    """Return the first tick after the time ``tick``, both in microseconds. ``period`` is in seconds. This function uses no code
-    under test."""
+    """Return the first tick after ``tick``, in microseconds. No code under test is used."""
     step = round(period * 1e6)
     return (tick // step + 1) * step
 
 
 def s9_one_late_run(case: Served) -> Iterator[Violation]:
-    """S9: a job whose run starts late runs only once. Later ticks that were due by that time are not run as well.
+    """S9: a job whose run starts late runs only once, and not again for the ticks that were due by then.
 
-    The rule does not apply to jobs that run every missed tick (``misfire`` "all") or queue their ticks (``overlap``
-    "queue"). A retry of a failed run is not counted.
+    This does not apply to jobs that run every missed tick (``misfire`` "all") or queue their ticks (``overlap`` "queue"). A
+    retry of a failed run is not counted.
     """
     for facts in case.facts:
         period, options = case.jobs[facts.name]
@@ -371,7 +359,7 @@ def s5_written(case: Served) -> Iterator[Violation]:
             known = (*_tick(stretch.began.attempt), stretch.began.fence)
             if stretch.how == "goes on" or stretch.end >= case.now - JUST_NOW:
                 continue
-            # If the clock was set back by some seconds, a dead process keeps its lease for so many seconds more.
+            # If the clock was set back, a dead process keeps its lease for longer.
             kept = known[0] in running and case.upsets.between(stretch.began.at, case.now, CLOCK)
             forgot = case.forgot(stretch.began.at - case.jobs[facts.name][1].ttl)
             if not case.docket.decide("S5", forgot or kept) and known not in log:
@@ -381,8 +369,10 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """S7: a run that the log calls crashed did start, and ended neither with success nor by a cancellation. Without faults, no
-    run crashes and no tick is missed."""
+    """S7: a run that the log calls crashed did start, and neither succeeded nor was cancelled.
+
+    Without faults, no run crashes and no tick is missed.
+    """
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
@@ -402,7 +392,7 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
 
 
 def _delayed(case: Served, entry: Entry) -> bool:
-    """Return whether faults may have delayed a request of the process of this run for longer than the lease of the run."""
+    """Return whether faults may have delayed a request of the run's process for longer than the lease of the run."""
     quick = {"lost-reply", "lost-request", "duplicate", "cut"}
     whose = {entry.host.removeprefix("process "), "server"}
     around = [
@@ -414,8 +404,7 @@ def _delayed(case: Served, entry: Entry) -> bool:
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:
-    """S6: no run starts before its scheduled time. Without faults, a run starts at once, unless it must wait for an earlier
-    run."""
+    """S6: no run starts before its tick. Without faults, it starts at once, unless it must wait for an earlier run."""
     for job, stretches in case.stretches.items():
         for stretch in stretches:
             scheduled, number = _tick(stretch.began.attempt)

@@ -1,4 +1,4 @@
-"""Counts of the cases that each rule has judged, and of those that it excused because a fault made a verdict impossible.
+"""Counts of the cases that each rule has judged, and of those that it excused.
 
 A rule that met no case, or excused every case, has proved nothing.
 """
@@ -10,24 +10,22 @@ from typing import Self
 
 
 def in_order(case: str) -> tuple[str, int, str]:
-    """Return a sort key for the name of a rule or of a part of a rule: R2 comes before R10, and "R8" before "R8 line"."""
+    """Return a sort key of a rule: R2 comes before R10, and "R8" before "R8 line"."""
     rule, _, part = case.partition(" ")
     return rule[0], int(rule[1:]), part
 
 
 class Docket:
-    """Counts of judged and of excused cases, by rule, over many histories. "R8" and its part "R8 line" have separate counts."""
+    """Counts of judged and of excused cases, by rule. "R8" and its part "R8 line" are counted separately."""
 
     __slots__ = ("excused", "judged")
 
     def __init__(self) -> None:
         self.judged: Counter[str] = Counter()
-        """Number of cases, by rule, in which the rule was able to report a violation."""
         self.excused: Counter[str] = Counter()
-        """Number of cases, by rule, in which a fault excused everything, so that no violation could be reported."""
 
     def decide(self, rule: str, excused: bool = False) -> bool:
-        """Count a case of a rule as excused if ``excused`` is True, and otherwise as judged. Return ``excused``."""
+        """Count a case of a rule as excused or as judged. Return ``excused``."""
         (self.excused if excused else self.judged)[rule] += 1
         return excused
 
