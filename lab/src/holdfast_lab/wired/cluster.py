@@ -1,8 +1,8 @@
 """A simulated Redis Cluster behind scripted sockets: servers that redirect requests while slots move between them.
 
-All servers share one keyspace, because a Cluster has one copy of each key. A server decides only whether it serves a request
-or redirects it. While a slot moves, its keys change from one server to the other one by one. A server that takes no part in the
-move learns of it later, so it redirects requests to the former owner for a while.
+All servers share one keyspace, and a server only decides whether it serves a request or redirects it. While a slot moves, its
+keys change from one server to the other one by one. A server that takes no part in the move learns of it later, so it redirects
+requests to the former owner for a while.
 
 Source: Redis Cluster specification, "MOVED Redirection", "ASK redirection" and "Multiple keys operations".
 """
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from holdfast_lab.wired.world import World
 
 HOST = "scripted"
-"""Host name of all servers."""
 
 FIRST_PORT = 1
-"""Port of the server with index 0; the ports of the others follow."""
+"""Port of the first server. The ports of the others follow."""
 
 _KEYED = {b"SET", b"GET", b"EXISTS", b"DEL", b"ECHO"}
-"""Commands whose first argument is a key. Unlike a real server, this one treats the text of ECHO as a key, and redirects it. So
-the rules can check that the reply to a redirected request belongs to that request."""
+"""Commands whose first argument is a key.
+
+Unlike a real server, this one treats the text of ECHO as a key, and redirects it. So the rules can check that the reply to a
+redirected request belongs to that request.
+"""
 
 
 @dataclass(slots=True)
 class Move:
-    """A slot that is moving between two servers, named by their indices."""
+    """A slot that is moving between two servers, given by their indices."""
 
     source: int
     target: int
@@ -48,7 +50,7 @@ class Move:
 
 
 class Nodes:
-    """The servers of a simulated Cluster, and which of them has which slot."""
+    """The servers of a Cluster, and which of them has which slot."""
 
     def __init__(
         self,
@@ -70,17 +72,17 @@ class Nodes:
         self._owners: dict[int, int] = {}
         """The owner of each slot that has moved. The other slots are spread evenly."""
         self._views: list[dict[int, int]] = [{} for _ in range(count)]
-        """The entries of `_owners` that each server knows, by the index of the server."""
+        """What each server knows of `_owners`."""
         self._moving: list[int] = []
         """The slots that move from time to time."""
         self.servers = [Node(world, rate, complain, self, number) for number in range(count)]
 
     def owner(self, slot: int, view: int) -> int:
-        """Return the server that owns a slot, as far as the server ``view`` knows. All servers are named by their indices."""
+        """Return the index of the server that owns a slot, as far as the server ``view`` knows."""
         return self._views[view].get(slot, slot * len(self.servers) // SLOTS)
 
     def place(self, slots: list[int], server: int) -> None:
-        """Give some slots to a server from the start, and let them move from time to time."""
+        """Give some slots to a server, and let them move from time to time."""
         for view in (self._owners, *self._views):
             view.update(dict.fromkeys(slots, server))
         self._moving = slots
@@ -88,7 +90,7 @@ class Nodes:
             self._world.after(self._rng.random(), partial(self._begin, slot))
 
     def settle(self) -> None:
-        """End all moves at once, and begin no other."""
+        """End all moves, and begin no other."""
         for slot in list(self.moves):
             self._finish(slot)
         self._moving = []
@@ -138,7 +140,6 @@ class Nodes:
         self._world.after(self._rng.random(), partial(self._begin, slot))
 
     def _tell(self, view: dict[int, int], slot: int) -> None:
-        """Tell a server the present owner of a slot. ``view`` is the table of owners that this server knows."""
         view[slot] = self._owners[slot]
 
     def _pause(self) -> float:
@@ -146,7 +147,7 @@ class Nodes:
 
 
 class Node(Server):
-    """One server of a simulated Cluster."""
+    """One server of a Cluster."""
 
     def __init__(self, world: World, rate: float, complain: Callable[[str], None], nodes: Nodes, number: int) -> None:
         super().__init__(world, rate, complain)
@@ -161,7 +162,7 @@ class Node(Server):
         return peer
 
     def redirection(self, keys: list[bytes], *, asking: bool) -> str:
-        """Return the error with which this server redirects a request for these keys, or an empty text if it serves it."""
+        """Return the error with which this server redirects a request for these keys; "" if it serves the request."""
         slot = slot_of(keys[0])
         if any(slot_of(key) != slot for key in keys):
             self.complain(f"keys of several slots in one request: {keys}")
@@ -181,8 +182,6 @@ class Node(Server):
 
 
 class NodePeer(Peer):
-    """A server's end of one simulated connection in a Cluster."""
-
     def __init__(self, node: Node, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
         super().__init__(node, send, hang_up)
         self._node = node

@@ -1,8 +1,7 @@
 """Scripted Redis clients, which stand for clients of redis-py that a user passes to holdfast.
 
-Production uses them through `holdfast._net.client_adapter`. They have the habits of redis-py that matter to a lock. Each
-call uses an idle connection, and opens one if there is none. A call that failed is tried again. Errors are exceptions of the
-client's own classes.
+Production uses them through `holdfast._net.client_adapter`. They have the habits of redis-py that matter to a lock: a call uses
+an idle connection or opens one, a call that failed is tried again, and errors are exceptions of the client's own.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ if TYPE_CHECKING:
     from holdfast_lab.wired.machine import Machine
 
 TRIES = 2
-"""Maximum number of times that a client tries a call. An ECHO of the tests is tried once, because the server must receive it
-only once."""
+"""How often a client tries a call. An ECHO of the tests is tried once, because the server must receive it only once."""
 
 
 class ResponseError(Exception):
-    """Raised by a scripted client for an error reply of the server."""
+    """Raised for an error reply of the server."""
 
 
 class NoScriptError(ResponseError):
-    """Raised by a scripted client for the error NOSCRIPT. As in redis-py, the text of the exception omits this word."""
+    """Raised for the error NOSCRIPT. As in redis-py, the text omits this word."""
 
 
 def _value(reply: Any) -> Any:
@@ -44,15 +42,17 @@ def _tries(parts: tuple[bytes, ...]) -> int:
 
 
 class SyncClient:
-    """A client for threads. A call blocks its caller."""
+    """A client for threads."""
 
     def __init__(self, machine: Machine, endpoint: Endpoint, timeout: float, counts: Counter[str]) -> None:
         self._machine, self._endpoint, self._timeout, self._counts = machine, endpoint, timeout, counts
         self._connection: Connection | None = None
 
     def execute_command(self, *parts: bytes, **_: Any) -> Any:
-        """Send a command and return its reply. Raises ConnectionError if there is no reply, and ResponseError if the reply is
-        an error."""
+        """Return the reply to a command.
+
+        Raises ConnectionError if there is none, and ResponseError if it is an error.
+        """
         for left in reversed(range(_tries(parts))):
             try:
                 if self._connection is None:
@@ -73,7 +73,7 @@ class SyncClient:
 
 
 class AioClient:
-    """A client for the tasks of one event loop, whose calls are awaited."""
+    """A client for the tasks of one event loop."""
 
     def __init__(self, machine: Machine, endpoint: Endpoint, timeout: float, counts: Counter[str]) -> None:
         self._machine, self._endpoint, self._timeout, self._counts = machine, endpoint, timeout, counts
@@ -81,8 +81,10 @@ class AioClient:
         self._all: list[AioConnection] = []
 
     async def execute_command(self, *parts: bytes, **_: Any) -> Any:
-        """Send a command and return its reply. Raises ConnectionError if there is no reply, and ResponseError if the reply is
-        an error."""
+        """Return the reply to a command.
+
+        Raises ConnectionError if there is none, and ResponseError if it is an error.
+        """
         for left in reversed(range(_tries(parts))):
             if not self._idle:
                 self._idle.append(AioConnection(self._endpoint, self._machine))
@@ -102,6 +104,5 @@ class AioClient:
         raise AssertionError("a call is tried at least once")
 
     async def close(self) -> None:
-        """Close all connections of the client."""
         for connection in self._all:
             await connection.close()

@@ -1,18 +1,14 @@
-"""Seeded histories of one process over scripted sockets. The seed decides the API (sync or asyncio), the faults and the work.
+"""Seeded histories of one process over scripted sockets. The seed decides the API, the faults and the work.
 
-Five rules are checked:
-
-- T1: a holder never relies on a lease for longer than the server keeps the lease. Checked after each event, for each held
-  lease.
-- T2: each reply belongs to its request: ECHO returns the text that was sent. The server receives only complete requests
-  and known commands, and each ECHO once.
+- T1: a holder never relies on a lease for longer than the server keeps it. Checked for each held lease after each event.
+- T2: each reply belongs to its request: ECHO returns the text that was sent. The server receives only complete requests and
+  known commands, and each ECHO once.
 - T3: after the last fault, each connection soon answers again, and no worker waits forever.
-- T4: a request ends within its own time limit, with or without a reply, whatever else is sent on its connection.
-- T5: after the last fault, no server keeps a lease that was released or given up. Checked only under four themes (rare
-  faults, `sim.rare`): under `voting`, `polling` and `objects`, and under `closing` if the history has no faults of the
-  network.
+- T4: a request ends within its own time limit, whatever else is sent on its connection.
+- T5: after the last fault, no server keeps a lease that was released or given up. Checked only under the themes `voting`,
+  `polling` and `objects`, and under `closing` if several servers vote or the network has no faults.
 
-Under the theme `objects`, two more rules are checked; see `wired.objects`.
+For the rules T6 and T7 of the theme `objects`, see `wired.objects`.
 """
 
 from __future__ import annotations
@@ -62,95 +58,93 @@ from holdfast_lab.wired.world import Callers, Stuck, World
 T = TypeVar("T")
 
 Operation = Callable[[], Coroutine[Any, Any, Grant | Busy]]
-"""A function that returns the operation of an attempt. It is called only if the driver needs an operation."""
+"""A function that returns the operation of an attempt. It is called only if the driver needs one."""
 
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
 STEPS = 12
-"""Number of random steps that each worker takes before all faults are healed."""
+"""Number of random steps of each worker before all faults are healed."""
 
 TASKS = 3
 """Number of tasks in an event loop, or of threads that share a connection."""
 
 CALM = 5
-"""Number of requests that each connection sends at the end. The first requests may fail, because their connection has ended."""
+"""Number of requests that each connection sends at the end. The first may fail, because the connection has ended."""
 
 DRIFT = 0.004
 """Maximum deviation of a clock's rate from 1. The margin of a lease allows for a difference of one percent."""
 
 
 PROMPT = 0.3
-"""Seconds by which a request may exceed its time limit before this counts as a violation of rule T4."""
+"""Seconds by which a request may exceed its time limit before it violates T4."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
-"""Time that a request may take, as a multiple of its time limit, by kind of worker.
+"""Time that a request may take, as a multiple of its time limit.
 
-A thread may use the time limit twice, because it may first open a connection. Threads that share a connection send a
-request again on the next connection, any number of times, as long as the request did not leave the process.
+A thread may use the limit twice, because it may first open a connection. Threads that share a connection send a request again
+on the next connection, any number of times, as long as the request did not leave the process.
 """
 
 HOPS_S = 1.0
-"""Seconds by which a request in a Cluster may exceed its time limit. A redirected request needs further steps. Each of them may
-open a connection, and has a time limit of at least 50 ms."""
+"""Seconds by which a request in a Cluster may exceed its time limit.
+
+Each redirection may open a connection, and has a time limit of at least 50 ms.
+"""
 
 CLOSING = 5
-"""If ``seed % 16`` has this value, the server of the history closes many connections as soon as they are open."""
+"""If ``seed % 16`` has this value, the server closes many connections as soon as they are open."""
 
 LONGEST = 60.0
-"""Longest lease, in seconds, that a client may ask for if several servers vote."""
+"""Longest lease in seconds that a client may ask for if several servers vote."""
 
 VOTES_WITHIN = 0.2
-"""Seconds that an attempt waits for the votes of one round; the default of the public API."""
+"""Default of the public API, in seconds."""
 
 WORKERS = "workers"
-"""Title of the column of the workers in the drawing of a history."""
+"""Title of the column of the workers in a drawing."""
 
 
 class Lease(LeaseCore):
-    """A lease of production, except that it does not notify its owner of a loss. Instead, the rules check each lease after each
-    event."""
+    """A lease that does not notify its owner of a loss. The rules check each lease after each event."""
 
     def notice_loss(self) -> None:
         self.first_to_tell()
 
 
 Ending = Literal["run", "stopped", "dropped"]
-"""How an event loop ends: "run": as by `asyncio.run`; "stopped": closed while its cancelled tasks clean up; "dropped": closed
-while its tasks run."""
+"""How an event loop ends: as by `asyncio.run`, closed while its cancelled tasks clean up, or closed while its tasks run."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a simulated history, which are drawn at random from its seed."""
+    """The parameters of a history, drawn from its seed."""
 
     face: Literal["sync", "shared", "asyncio"]
-    """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
+    """The workers are one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
     delay: float
-    """Mean time, in seconds, that data takes from one end of a connection to the other."""
+    """Mean time in seconds that data takes from one end of a connection to the other."""
     faults: dict[str, float]
     """Probability of each fault, by the name of the attribute of `Network`."""
     rates: tuple[float, float]
-    """Rate of the server's clock and rate of the client's clock; 1: at the speed of virtual time."""
+    """Rates of the server's and the client's clock, compared with virtual time."""
     impatient: float
     """Probability that a task cancels the action that it waits for."""
     more_rates: list[float] = field(default_factory=list)
-    """Rates of the clocks of the second and later servers, if several servers vote on each lock; empty: there is one server."""
+    """Rates of the clocks of further servers, if several servers vote."""
     nodes: int = 0
     """Number of servers of the Cluster; 0: there is no Cluster."""
     client_timeout: float | None = None
-    """Seconds that a user's Redis client, passed to holdfast, waits for a reply; None: holdfast opens its connections
-    itself."""
+    """Seconds that the user's Redis client waits for a reply; None: holdfast opens its connections itself."""
     loops: list[tuple[float, Ending]] = field(default_factory=list)
-    """The event loops that end early, each as the seconds for which it runs and the way in which it ends."""
+    """Event loops that end early: for how many seconds each runs, and how it ends."""
     tidy: bool = False
-    """True if workers clean up as the public API does, so that rule T5 (no lease is left behind) can be checked."""
+    """True if workers clean up as the public API does, so that T5 can be checked."""
     objects: bool = False
     """True if the workers use the lock objects of the public API (`wired.objects`)."""
     full_from: float | None = None
-    """Virtual time from which the server accepts no new connection, in a history of such objects; None: it always does."""
+    """Virtual time from which the server accepts no new connection, if the workers use lock objects."""
     scale: float = 1.0
-    """Factor by which leases are longer than usual, so that a lease that was left behind still exists at the end of the
-    history."""
+    """Factor by which leases are longer than usual, so that a lease left behind still exists at the end."""
 
 
 class Voted(BaseQuorumCore, Lease):
@@ -158,7 +152,7 @@ class Voted(BaseQuorumCore, Lease):
 
 
 class _DriverOfClient(sync.Driver):
-    """The sync driver, which sends all requests through a client of the user. Production chooses it by the endpoint."""
+    """The sync driver, over a client of the user. Production chooses it by the endpoint."""
 
     def __init__(self, process: Process, endpoint: Endpoint, client: SyncClient) -> None:
         super().__init__(process, endpoint)
@@ -166,8 +160,7 @@ class _DriverOfClient(sync.Driver):
 
 
 class _Threads:
-    """Runs a worker's actions with the sync driver. The worker's coroutine never suspends, because each action blocks its
-    thread."""
+    """Runs a worker's actions with the sync driver. The worker's coroutine never suspends."""
 
     def __init__(self, process: Process, endpoint: Endpoint, client: SyncClient | None = None) -> None:
         self._process = process
@@ -181,8 +174,7 @@ class _Threads:
         return self.driver.ask(command)
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does. An operation runs only if the driver cannot acquire a free lock by
-        itself."""
+        """Acquire the lock as the public API does: an operation runs only if the driver needs one."""
         grant = self.driver.acquire(attempt, wait) if attempt.is_direct else None
         return self.driver.run(operation()) if grant is None else grant
 
@@ -208,8 +200,7 @@ class _Tasks:
         self.sleep = asyncio.sleep
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does. An operation runs only if the driver cannot acquire a free lock by
-        itself."""
+        """Acquire the lock as the public API does: an operation runs only if the driver needs one."""
         driver, grant = self.driver, None
         try:
             asked = driver.begin(attempt, wait)
@@ -217,7 +208,7 @@ class _Tasks:
                 try:
                     await asked
                 except WireError:
-                    pass  # `finish` reads the error from `asked`, which is a future
+                    pass  # `finish` reads the error from `asked`
                 grant = driver.finish(attempt, asked)
             if grant is None:
                 return await driver.run(operation())
@@ -244,7 +235,7 @@ class _Tasks:
 
 
 class _ThreadOfVoters:
-    """Runs a worker's actions with the sync driver of operations on several servers."""
+    """Runs a worker's actions with the sync driver for several servers."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self._process = process
@@ -257,8 +248,7 @@ class _ThreadOfVoters:
         return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        """Ask one of the servers, which take turns. After all faults have ended, the first question to a server may still fail,
-        because the connection to this server has ended."""
+        """Ask the servers in turn. Each server's first question may fail, because its connection has ended."""
         return next(self._turns).ask(command)
 
     async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:
@@ -272,7 +262,7 @@ class _ThreadOfVoters:
 
 
 class _Voters:
-    """Runs a worker's actions with the asyncio driver of operations on several servers."""
+    """Runs a worker's actions with the asyncio driver for several servers."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...], rng: random.Random) -> None:
         self.driver = aio_quorum.Driver(process, endpoints)
@@ -297,11 +287,10 @@ class _Voters:
 
 
 Face = _Threads | _ThreadOfVoters | _Tasks | _Voters
-"""The object that runs a worker's actions with a driver: sync or asyncio, for one server or for several servers."""
 
 
 class History:
-    """A simulated history of one process, its servers, and the network between them."""
+    """A history of one process, its servers, and the network between them."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         self.rng = rng = random.Random(f"wired {seed}")
@@ -335,7 +324,7 @@ class History:
         self.machine = Machine(world, self.network, self.servers, rng, profile.rates[1], first_port=first)
         self.process = Process(self.machine)
         self.several = len(rates) > 1
-        """True if several servers vote on each lock."""
+        """True if several servers vote."""
         if self.nodes is not None:
             self.machine.spawns = True
             self.nodes.place([slot_of(lock_keys(name, "hf:", None)[0]) for name in "xy"], 0)
@@ -352,14 +341,14 @@ class History:
             for server in self.servers:
                 server.declare_new(DECLARE_NEW, (self.server_set.marker,), (int(1000 * LONGEST), "digest", 0))
         self._excused: set[str] = set()
-        """Tokens of leases whose holders ended without a release. Such leases may exist until they expire."""
+        """Tokens of leases whose holders ended without a release. These leases exist until they expire."""
         self._held: dict[LeaseCore, float] = {}
-        """Virtual time until which the holder relies on each held lease, by lease; 0: not known yet."""
+        """Virtual time until which the holder relies on each held lease; 0: not known yet."""
         self._asked = 0
         world.watchers.append(self._look)
 
     def tell(self) -> None:
-        """Run the history to its end, and record the violations of the rules."""
+        """Run the history to its end. A violation is recorded in `run`."""
         try:
             self._tell()
         except Stuck:
@@ -381,7 +370,7 @@ class History:
                 loop.run_until_complete(self._asyncio())
 
     def _in_cluster(self) -> None:
-        """Run the history with the servers of a Cluster. First look up the owners of the slots, as the public API does."""
+        """Run the history in a Cluster. First look up the owners of the slots, as the public API does."""
         while not self.cluster.known:
             try:
                 self.cluster.refresh(1.0)
@@ -396,7 +385,7 @@ class History:
 
     async def _sync(self) -> None:
         if len(self.endpoints) > 1:
-            # The thread may have left requests unsent. The keeper sends them when it looks at the connections next.
+            # The thread may leave requests unsent, which the keeper sends when it looks at the connections next.
             self.network.room += OWED_S
             voter = _ThreadOfVoters(self.process, self.endpoints)
             await self._work(voter, (0.0,))
@@ -411,7 +400,7 @@ class History:
         await self._calm_down(face)
 
     def _shared(self) -> None:
-        """Run the history with several threads that share connections, as a process does that has very many threads."""
+        """Run the history with threads that share connections, as in a process with very many threads."""
         face = _Threads(self.process, self.endpoints[0])
         pool = self.process.pool(self.endpoints[0])
         assert isinstance(pool, Pool)
@@ -444,11 +433,10 @@ class History:
         return _Tasks(self.process, self.endpoints[0], kept=bool(self.profile.loops))
 
     def _ending_loops(self) -> None:
-        """Run the workers in event loops that end early; then heal all faults, and check the connections in a last event
-        loop."""
+        """Run the workers in event loops that end early, and check the connections in a last loop."""
         for seconds, ending in self.profile.loops:
             sockets = self._end_of_a_loop(seconds, ending)
-            gc.collect()  # the tasks and connections of the loop are garbage-collected now, not at a random time later
+            gc.collect()  # collect the tasks and connections of the loop now, not at a random time later
             for sock in sockets:
                 sock.close()
         with closing(self._loop()) as loop:
@@ -458,7 +446,7 @@ class History:
         """Return a new event loop. An exception that no task retrieves is a violation."""
 
         def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-            if "exception" in context:  # in the other cases, a closed loop has pending tasks on purpose
+            if "exception" in context:  # otherwise, a closed loop has pending tasks on purpose
                 self._violated("T0", f"{context['message']}: {context['exception']!r}")
 
         loop = Loop(self.machine)
@@ -499,7 +487,7 @@ class History:
         return sockets
 
     async def _close_connections(self, loop: Loop) -> None:
-        """Close the connections of a loop. Production's shutdown of a loop closes only connections of the real process."""
+        """Close the connections of a loop. Production does so only in the real process."""
         for driver in self.process.drivers.pop(loop, {}).values():
             await driver.stream.close()
 
@@ -595,12 +583,11 @@ class History:
     async def _release(self, face: Face, lease: Lease) -> None:
         del self._held[lease]
         self.world.note("release", WORKERS, lease.key)
-        # As at the end of a `with` block: if the release fails, the keeper tries it again.
+        # if the release fails, the keeper tries it again, as after a `with` block
         await self._try("released", face.release(lease, tidy=self.profile.tidy))
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
-        """Await an action, count its outcome and return its result. Return None if a fault made it fail, or if it was
-        cancelled at random."""
+        """Await an action and count its outcome. Return None if a fault made it fail, or it was cancelled at random."""
         if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
             doing = self._cancelled_twice(doing) if self.profile.loops else asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
@@ -615,10 +602,9 @@ class History:
         return result
 
     async def _cancelled_twice(self, doing: Awaitable[T]) -> T:
-        """Cancel an action, and cancel it once more while it cleans up. Return its result, or raise TimeoutError if it was
-        cancelled."""
+        """Cancel an action, and cancel it again while it cleans up. Raises TimeoutError if it was cancelled."""
         task = asyncio.ensure_future(doing)
-        # The end of the loop may cancel this worker, so that nobody else retrieves the exception.
+        # The end of the loop may cancel this worker, which then does not retrieve the exception.
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
         for _ in range(2):
             await asyncio.wait([task], timeout=self._themed.choice((0.003, 0.3)) * self._themed.random())
@@ -637,7 +623,7 @@ class History:
     def _text(self) -> str:
         self._asked += 1
         padding = "." * self.rng.choice((0, 50))
-        # The slot of the ECHO in a Cluster. At the end, the driver and the keeper take turns, and each asks about both slots.
+        # In a Cluster, the text has a slot. At the end, the driver and the keeper take turns, and each asks about both slots.
         tag = f" {{{'xy'[self._asked // 2 % 2]}}}" if self.nodes is not None else ""
         return f"question {self._asked}{padding}{tag}"
 
@@ -645,18 +631,17 @@ class History:
         return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
 
     async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
-        """Send an ECHO to the server, and check the reply. Return True if there was a reply."""
+        """Send an ECHO, and check the reply. Return True if there was one."""
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
-        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a client that blocks has its own time limit
+        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a sync client has its own time limit
             hops = HOPS_S if self.nodes is not None else 0.0
             self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout + hops)
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
-        """Send an ECHO over the keeper's connection and check the reply. Call ``then`` with True if there was a reply, else
-        with False."""
+        """Send an ECHO over the keeper's connection, and check the reply. Call ``then`` with True if there was one."""
         text = self._text()
         keeper = self.process.keeper
 
@@ -678,15 +663,14 @@ class History:
         return self.endpoints[0] if len(self.endpoints) == 1 else self._themed.choice(self.endpoints)
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        """Check rule T4: a request has ended within ``limit`` seconds after ``asked``, its start in seconds of the machine's
-        clock."""
+        """T4: a request has ended within ``limit`` seconds after ``asked``, by the machine's clock."""
         self.docket.decide("T4")
         took = self.machine.clock() - asked
         if took > limit + PROMPT:
             self._violated("T4", f"a request took {took:.3f} s, but its limit is {limit:.3f} s")
 
     def _belongs(self, answer: Any, text: str) -> bool:
-        """Check rule T2 (the reply to an ECHO is the text that was sent), record a violation if it is not, and return True."""
+        """T2: the reply to an ECHO is the text that was sent."""
         self.docket.decide("T2")
         if answer != text.encode():
             self._violated("T2", f"the reply to ECHO {text!r} is {answer!r}")
@@ -695,8 +679,7 @@ class History:
     # The judge
 
     def _look(self) -> None:
-        """Check rule T1 (no holder relies on a lease for too long), and the part of rule T2 that each request is sent
-        completely."""
+        """Check T1, and the part of T2 that each request is sent completely."""
         now = self.world.now
         for sock in self.network.partly_written:
             sock.look_for_the_rest()
@@ -717,7 +700,7 @@ class History:
                     )
 
     def _kept(self, key: bytes, token: str) -> float:
-        """Return the virtual time until which the server, or a majority of the servers, keeps the lock for this token."""
+        """Return the virtual time until which the server, or a majority, keeps the lock for this token."""
         if self.nodes is not None:
             return self.servers[0].keeps(key, token)  # the servers of a Cluster share their data
         kept = sorted((server.keeps(key, token) for server in self.servers), reverse=True)
@@ -726,7 +709,7 @@ class History:
     def _violated(self, rule: str, what: str) -> None:
         """Record the first violation, after which the workers stop.
 
-        No exception is raised, because the code under test might catch it.
+        The code under test might catch an exception.
         """
         if not self.run.violations:
             self.run.violations.append(Violation(rule, what))
@@ -745,8 +728,7 @@ class History:
                 sock.reset()
 
     async def _calm_down(self, face: Face) -> None:
-        """Check rule T3 (connections answer after the last fault): send several ECHOs over each connection, because the first
-        may fail."""
+        """T3: connections answer after the last fault. The first questions may fail."""
         answered = by_link = False
 
         def then(was: bool) -> None:
@@ -766,7 +748,7 @@ class History:
             self._nothing_left()
 
     def _nothing_left(self) -> None:
-        """Check rule T5: no server keeps a lease that was released or given up."""
+        """T5: no server keeps a lease that was released or given up."""
         self.docket.decide("T5")
         for number, server in enumerate(self.servers):
             for name in "xy":
@@ -776,7 +758,7 @@ class History:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end in one step. It must never suspend."""
+    """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration:

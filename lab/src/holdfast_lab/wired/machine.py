@@ -1,8 +1,7 @@
 """A simulated machine for production's drivers, with its keeper and event loop. It replaces `holdfast._net.system.SYSTEM`.
 
 One thread runs at a time. When a thread blocks (the sync driver in a read, an event loop in its selector), the world runs
-events until the thread may continue. The keeper (background thread) makes one step whenever a socket in its selector is
-ready or its next action is due.
+events until the thread may continue. The keeper makes a step when a socket in its selector is ready or its next action is due.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
 
 
 class Machine(System):
-    """A simulated machine with a clock and a network to its servers. The clock runs at ``rate``; 1: at the speed of virtual
-    time.
+    """A machine with a clock and a network to its servers. The clock runs at ``rate``; 1: as virtual time.
 
-    The port of an endpoint, less ``first_port``, is the index of its server. If there is only one server, every endpoint leads
-    to it.
+    The port of an endpoint, less ``first_port``, is the index of its server. A single server is reached by every port.
     """
 
     def __init__(
@@ -41,18 +38,17 @@ class Machine(System):
         self.network = network
         self.rate = rate
         self.sockets: dict[int, Scripted] = {}
-        """All scripted sockets of the machine, by descriptor number."""
+        """All scripted sockets, by file descriptor."""
         self._servers = servers
         self._first_port = first_port
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
         self.spawns = False
-        """True if `start` runs each function in a simulated thread of its own, so that the function may block."""
+        """True if `start` runs each function in a simulated thread of its own, so that it may block."""
         self.held_up = 0.0
-        """Probability that an event loop is held up when it looks at its sockets: meanwhile, several events happen."""
+        """Probability that an event loop is held up when it looks at its sockets."""
         self._in_background = False
-        """True while a function that was passed to `start` runs. Connecting takes no time then, because the delay of the
-        connection was added before."""
+        """True while a function passed to `start` runs, whose delay included that of connecting."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -61,15 +57,15 @@ class Machine(System):
         self.socketpair = self._pipe
 
     def true(self, seconds: float) -> float:
-        """Convert a number of seconds on the machine's clock into seconds of virtual time."""
+        """Convert seconds of the machine's clock into seconds of virtual time."""
         return seconds / self.rate
 
     def latency(self) -> float:
-        """Draw the seconds that a thread takes to run after it has been woken."""
+        """Draw the seconds that a thread takes to run after it was woken."""
         return self._rng.expovariate(1 / 0.0005)
 
     def hold_up(self) -> None:
-        """Hold up an event loop now and then, as its own callbacks or other programs do."""
+        """Hold up an event loop now and then, as its callbacks or other programs do."""
         if self.held_up and self._rng.random() < self.held_up:
             until = self.world.now + 4 * self.network.delay * self._rng.random()
             while self.world.now < until:
@@ -126,7 +122,7 @@ class Machine(System):
 
 
 class Turns:
-    """The keeper (background thread) on a simulated machine. Its steps are planned events of virtual time."""
+    """The keeper on a simulated machine. Its steps are planned events."""
 
     def __init__(self, machine: Machine, keeper: Looper) -> None:
         self._machine = machine
@@ -134,7 +130,7 @@ class Turns:
         self._wake_at = machine.world.now
         self._begun = False
         self._coming = False
-        """True while the next step of the keeper is planned."""
+        """True while the next step is planned."""
         machine.world.watchers.append(self._look)
         machine.world.at(machine.world.now)
 
@@ -160,20 +156,18 @@ class Turns:
 
 
 class Process(RealProcess):
-    """Production's registry of a process (its connections and its keeper), on a simulated machine."""
+    """Production's registry of a process, on a simulated machine."""
 
     def facts(self) -> dict[str, Any]:
-        """Return facts about the process, such as its process id, that are the same everywhere.
+        """Return the same facts on every machine.
 
-        Requests contain these facts. If their length differed between machines, a fault that cuts a request at a random
-        byte would have another effect.
+        Requests contain them, and a fault may cut a request at a random byte, so their length must not vary.
         """
         return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
 
 
 class _ThreadSelector(Selector):
-    """A selector for the keeper, and for a thread that uses several servers. While the thread waits in it, events of the
-    simulated world are run."""
+    """A selector for the keeper, and for a thread that uses several servers."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine.sockets)
@@ -186,7 +180,7 @@ class _ThreadSelector(Selector):
 
 
 class _LoopSelector(Selector):
-    """A selector for the event loop. While the loop waits in it, events of the simulated world are run."""
+    """A selector for the event loop."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine.sockets)
@@ -200,14 +194,14 @@ class _LoopSelector(Selector):
             world.wait(lambda: world.steps > steps or bool(self.ready()), seconds)  # as below, one event only
             ready = self.ready()
         elif not ready and (timeout is None or timeout > 0):
-            # Run one event only: it may have scheduled a callback in the loop, which must run before the next event.
+            # Run one event only: it may have scheduled a callback, which must run before the next event.
             world.step(float("inf") if timeout is None else world.now + max(1e-6, self._machine.true(timeout)))
             ready = self.ready()
         return ready
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """asyncio's own event loop and transports. They use scripted sockets and virtual time."""
+    """asyncio's own event loop and transports, with scripted sockets and virtual time."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -243,8 +237,7 @@ class Loop(asyncio.SelectorEventLoop):
     def let_go(self) -> list[Scripted]:
         """Detach the scripted sockets from the loop's transports, and return them.
 
-        A loop that is closed before its connections leaves their sockets to the garbage collector. The collector would
-        print a warning for each socket.
+        A loop that is closed before its connections leaves their sockets to the garbage collector, which would warn of each.
         """
         found: list[Scripted] = []
         for transport in list(self._transports.values()):  # type: ignore[attr-defined]
@@ -256,6 +249,6 @@ class Loop(asyncio.SelectorEventLoop):
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = 0, **_: Any) -> Any:  # noqa: ARG002
         await asyncio.sleep(2 * self._machine.network.way())
         opened = await super().create_connection(protocol_factory, sock=self._machine.connect(port))
-        if self._machine.network.closed:  # wait as long as a login, in which the connection may end
+        if self._machine.network.closed:  # as long as a login, in which the connection may end
             await asyncio.sleep(2 * self._machine.network.way())
         return opened

@@ -9,8 +9,8 @@ Besides the rules of `wired.histories`, two rules are checked:
 - T7: the objects tell the truth. A release of a held lock does not raise NotHeld, a second one does, and a released lease has
   no time left. If no fault is to blame, no lease is lost and no call fails.
 
-Rule T3 also requires that each worker acquires a lock at its first call after the last fault. Once a thread has noticed that
-its connection has ended, the requests of the other threads get replies, too.
+T3 also requires that each worker acquires a lock at its first call after the last fault. Once a thread has noticed that its
+connection has ended, the requests of the other threads get replies, too.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from holdfast_lab.wired.machine import Machine
 from holdfast_lab.wired.world import Callers, Interrupt
 
 WORKING = 5
-"""Number of threads or tasks, more than the times that a request is sent before an acquisition fails."""
+"""Number of threads or tasks. This is more than the number of times that a request is sent before an acquisition fails."""
 
 STEPS = 16
-"""Number of random steps that each worker takes before all faults are healed."""
+"""Number of random steps of each worker before all faults are healed."""
 
 QUESTIONS = 4
-"""Number of questions that a worker asks in a row, each as soon as it has the reply to the one before."""
+"""Number of questions that a worker asks in a row."""
 
 SETTLED = LONG_S + 0.5
-"""Age in seconds of a lease from which on its process has all connections that it needs."""
+"""Age of a lease in seconds from which on its process has all connections that it needs."""
 
 FORSAKEN = 2 * LONG_S + 0.5
-"""Seconds after the end of an event loop until the keeper has released the locks that its tasks hold."""
+"""Seconds after the end of an event loop until the keeper has released the locks of its tasks."""
 
 AT_LAST = 120.0
-"""Seconds to wait for a lock after the last fault: longer than any lease."""
+"""Seconds to wait for a lock after the last fault. This is longer than any lease."""
 
 
 class Mailbox(Slot):
-    """The object in which a simulated thread waits for the outcome of its attempt."""
+    """Where a simulated thread waits for the outcome of its attempt."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -72,7 +72,7 @@ class Mailbox(Slot):
 
 
 class Driver(sync.Driver):
-    """The sync driver, whose threads wait for outcomes in virtual time. It never borrows the socket of the keeper's inbox."""
+    """The sync driver, with waits in virtual time. It never borrows the socket of the keeper's inbox."""
 
     def __init__(self, process: Any, endpoint: Any) -> None:
         super().__init__(process, endpoint)
@@ -92,17 +92,15 @@ class Driver(sync.Driver):
 
 @dataclass(slots=True)
 class Worker:
-    """A thread or task, with the lock objects that it uses and the leases that it holds, by the name of the lock."""
+    """A thread or task, with its lock objects and the leases that it holds, by lock."""
 
     locks: dict[str, Any]
     ask: Callable[[Command], Awaitable[Any]]
-    """Function that sends a plain command over the connection of the locks, and returns the reply."""
+    """Function that sends a command over the connection of the locks."""
     held: dict[str, LeaseCore] = field(default_factory=dict)
 
 
 class ObjectHistory(History):
-    """A history whose workers use lock objects."""
-
     def _tell(self) -> None:
         self._healed = False
         self._last_fence: Counter[str] = Counter()
@@ -114,7 +112,7 @@ class ObjectHistory(History):
             if not self.profile.faults and self._themed.random() < 0.5:
                 self._forsake()
             self.machine.held_up = self._themed.choice((0.0, 0.1, 0.3))
-            self.network.room += 0.5  # the loop may be held up several times before it sends the rest of a request
+            self.network.room += 0.5  # the loop may be held up before it sends the rest of a request
             with closing(self._loop()) as loop:
                 loop.run_until_complete(self._use_tasks())
         else:
@@ -163,7 +161,7 @@ class ObjectHistory(History):
             await aio.close()
 
     def _forsake(self) -> None:
-        """Close an event loop whose tasks hold locks, in ``async with``, and check rule T5: the keeper releases the locks."""
+        """Close an event loop whose tasks hold locks, and check that the keeper releases them (T5)."""
         loop, tasks = self._loop(), list[asyncio.Task[None]]()
 
         async def hold(lock: Any) -> None:
@@ -171,7 +169,7 @@ class ObjectHistory(History):
                 async with lock:
                     self.counts["wired forsaken"] += 1
                     await asyncio.sleep(AT_LAST)
-            except LeaseLost as error:  # before the end of the loop: a lease that nobody renews
+            except LeaseLost as error:  # a lease that is not renewed, before the end of the loop
                 if not self.docket.decide("T7", not member_of(lock).spec.renew):
                     self._violated("T7", f"a lease is lost, though nothing has gone wrong: {error}")
 
@@ -187,7 +185,7 @@ class ObjectHistory(History):
         self.machine.sleep(FORSAKEN)
         self._nothing_left()
         tasks.clear()
-        gc.collect()  # the tasks are garbage-collected now, not at a random time later
+        gc.collect()  # collect the tasks now, not at a random time later
         for sock in sockets:
             sock.close()
 
@@ -199,7 +197,7 @@ class ObjectHistory(History):
         return Worker({name: self._object(choice((api.Lock, api.Lock, api.FairLock)), name, driver) for name in "xy"}, ask)
 
     def _object(self, kind: Any, name: str, driver: Any) -> Any:
-        """Return a lock object of a public class that uses this driver, as if the process were the real one."""
+        """Return a lock object of a public class that uses this driver, as in the real process."""
         endpoint = self.endpoints[0]
 
         class Lock(kind):  # type: ignore[misc]
@@ -234,8 +232,7 @@ class ObjectHistory(History):
             await self._give_back(worker, name)
 
     def _ask_at_once(self, worker: Worker) -> int:
-        """Ask a question in each of several threads at the same time, over connections of their own. Return how many of them
-        got a reply."""
+        """Ask a question in several threads at the same time. Return how many got a reply."""
         callers, answered = self.world.callers, list[bool]()
         assert callers is not None
 
@@ -305,7 +302,7 @@ class ObjectHistory(History):
         self._violated("T7", f"a second release of {name} does not raise NotHeld")
 
     async def _try_object(self, call: Callable[[], Any]) -> Any:
-        """Call a method of a lock object, and return its result. Return None if it was interrupted or cancelled at random."""
+        """Call a method of a lock object. Return None if it was interrupted or cancelled at random."""
         try:
             return await self._perhaps_interrupted(call)
         finally:
@@ -333,12 +330,11 @@ class ObjectHistory(History):
     # The judge
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        if not self.machine.held_up:  # an event loop that is held up looks at its time limits late
+        if not self.machine.held_up:  # a loop that is held up looks at time limits late
             super()._ends_in_time(asked, limit)
 
     def _look_at_holders(self) -> None:
-        """Check rule T6 (one worker at a time relies on a lock), and the part of rule T7 that no lease is lost without a
-        cause."""
+        """Check T6, and the part of T7 that no lease is lost without a cause."""
         holders: dict[str, LeaseCore] = {}
         for core in self._held:
             if core.remaining() <= 0:
@@ -347,7 +343,7 @@ class ObjectHistory(History):
                 self._violated("T6", f"two workers rely on {core.name}: {core!r}, {holders[core.name]!r}")
 
     def _lost(self, core: LeaseCore, why: str) -> None:
-        """Judge the loss of a lease by rule T7, once."""
+        """Judge the loss of a lease by T7, once."""
         begin, since = self.profile.full_from, self._since.pop(core, None)
         if since is None:
             return
@@ -357,15 +353,15 @@ class ObjectHistory(History):
             self._violated("T7", f"the lease of {core.name} is lost, though nothing has gone wrong: {why}")
 
     def _failed(self, error: Exception) -> None:
-        """Judge an error of a call by rule T7."""
+        """Judge an error of a call by T7."""
         self.counts["wired failed"] += 1
         excused = bool(self.profile.faults) or bool(self.network.refused)
         if not self.docket.decide("T7", excused):
             self._violated("T7", f"a call fails, though nothing has gone wrong: {error}")
 
     async def _end(self, workers: list[Worker]) -> None:
-        """Check rules T3 and T5 after all faults: each worker acquires a lock, and at last none is left."""
-        await self._pause(4.0)  # connections that were being opened, slowly, are open or given up by then
+        """Check T3 and T5 after all faults: each worker acquires a lock, and at last none is left."""
+        await self._pause(4.0)  # by then, slow connections are open or given up
         self._nothing_left()
         for worker in workers:
             if self.run.violations:
@@ -380,7 +376,7 @@ class ObjectHistory(History):
             else:
                 if not taken:
                     self._violated("T3", "a worker does not get a lock after all faults have ended")
-            # The first worker has noticed that a connection has ended, so the others must not use connections of that time.
+            # The first worker has noticed that its connection has ended. The others must not use connections of that time.
             if worker is workers[0] and self.profile.face == "shared" and self._ask_at_once(worker) < WORKING:
                 self._violated("T3", "a request gets no reply, on a connection that ended together with another one")
         await self._pause(10.0)
@@ -388,12 +384,11 @@ class ObjectHistory(History):
 
 
 async def done(result: Any | Awaitable[Any]) -> Any:
-    """Return the result of a call of the sync API, or await that of the asyncio API."""
     return await result if inspect.isawaitable(result) else result
 
 
 def at_once(coroutine: Any) -> None:
-    """Run a coroutine to its end in one step. It must never suspend."""
+    """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration:

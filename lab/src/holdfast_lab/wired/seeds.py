@@ -1,4 +1,4 @@
-"""Simulate the history of a seed over scripted sockets."""
+"""The entry of the swarm `wired`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_lab.wired.objects import ObjectHistory
 def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False, theme: Theme = PLAIN) -> Run[Profile]:
     """Run the history of a seed over scripted sockets, and judge it by the rules T1 to T7.
 
-    If ``trace`` is True, the history also records the bytes that are sent and received.
+    If ``trace`` is True, the history also has the bytes that are sent and received.
     """
     kind = ObjectHistory if theme.name == "objects" else History
     history = kind(seed, trace=trace, theme=theme)

@@ -1,4 +1,4 @@
-"""The simulated server behind scripted sockets. It receives RESP bytes, and runs the real Lua scripts on data in memory."""
+"""The server behind scripted sockets. It receives RESP bytes, and runs the real Lua scripts on data in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 START = 1_700_000_000.0
-"""Time that the server's clock shows at the beginning of a history, in seconds."""
+"""Time in seconds that the server's clock shows at the beginning of a history."""
 
 
 class Peer:
-    """The server's end of one simulated connection."""
+    """The server's end of a connection."""
 
     def __init__(self, server: Server, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
         self._server = server
@@ -26,7 +26,7 @@ class Peer:
         self._left = False
 
     def receive(self, data: bytes) -> None:
-        """Parse the received bytes, carry out each complete request, and send the replies."""
+        """Carry out each complete request, and send the replies."""
         try:
             for request in self.session.requests(data):
                 if self._left:
@@ -42,51 +42,48 @@ class Peer:
             self._hang_up()
 
     def replies(self, request: list[bytes]) -> list[Any]:
-        """Carry out one request, and return the replies."""
         self._server.note(request)
         return self.session.handle(request)
 
     def send(self, reply: Any) -> None:
-        """Send a reply or a published message to the client, unless the connection is closed."""
         if not self._left:
             self._send(encode(reply, self.session.protocol))
 
     def leave(self) -> None:
-        """End the server's session of this connection, with its subscriptions, because the connection has ended."""
+        """End the server's session, with its subscriptions, because the connection has ended."""
         if not self._left:
             self._left = True
             self.session.close()
 
 
 class TrueTime(Protocol):
-    """The part of the simulated world that a server uses: the time and the list of servers."""
+    """The part of the world that a server uses."""
 
     now: float
-    """Virtual time, in seconds."""
+    """Virtual time in seconds."""
     servers: list[Server]
 
 
 class Server:
-    """A simulated server with a clock that runs at ``rate``; 1: at the speed of virtual time."""
+    """A server with a clock that runs at ``rate``; 1: as virtual time."""
 
     def __init__(self, world: TrueTime, rate: float, complain: Callable[[str], None]) -> None:
         self._world = world
         self.rate = rate
         self.complain = complain
-        """Function that is called with a text if a client breaks the protocol, or sends the same ECHO twice."""
+        """Function to call if a client breaks the protocol, or sends the same ECHO twice."""
         self.keyspace = Keyspace()
         self.calls = 0
         """Number of commands that the server has received."""
         self.asked_for: Counter[str] = Counter()
-        """Number of times that the server has received each command, by the name of the command."""
+        """How often the server has received each command."""
         self._questions: set[bytes] = set()
         self._peers: dict[Session, Peer] = {}
         self._listeners: dict[bytes, list[Session]] = {}
         world.servers.append(self)
 
     def note(self, request: list[bytes]) -> None:
-        """Count a request. Complain if the same ECHO arrives a second time, because a driver must send each request only
-        once."""
+        """Count a request. A driver must send each ECHO only once."""
         self.asked_for[request[0].decode("ascii", "replace")] += 1
         if request[0] == b"ECHO":
             if request[1] in self._questions:
@@ -96,15 +93,14 @@ class Server:
     def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
         """Accept a connection, and return the server's end of it.
 
-        The server calls ``send`` to send bytes to the client, and ``hang_up`` to close the connection.
+        ``send`` sends bytes to the client, and ``hang_up`` closes the connection.
         """
         peer = Peer(self, send, hang_up)
         self._peers[peer.session] = peer
         return peer
 
     def keeps(self, key: bytes, token: str) -> float:
-        """Return the virtual time at which the lease with this token expires; minus infinity if this token does not hold the
-        lock."""
+        """Return the virtual time at which the lease with this token expires; minus infinity if it does not hold the lock."""
         self._tick()
         value, expires = self.keyspace.peek(key)
         if value != token.encode():
@@ -112,21 +108,20 @@ class Server:
         return float("inf") if expires is None else (expires / 1000 - START) / self.rate
 
     def holder(self, key: bytes) -> str | None:
-        """Return the token that holds a lock now; None if the lock is free."""
         self._tick()
         value, _ = self.keyspace.peek(key)
         return value.decode() if value else None
 
     def declare_new(self, script: Any, keys: tuple[bytes, ...], args: tuple[int | str, ...]) -> None:
-        """Run the script that declares this server new (without earlier votes), so that the server votes at once."""
+        """Run the script that declares this server new, so that it votes at once."""
         self._tick()
         self.keyspace.run_id = b"%040d" % self._world.servers.index(self)
         self.keyspace.run(script, keys, args)
 
-    # The methods that the server's sessions call (`front.Backend`)
+    # Called by the server's sessions (`front.Backend`)
 
     def execute(self, args: list[bytes]) -> Any:
-        """Run a command, send the messages that it publishes to the subscribers, and return the reply."""
+        """Run a command, and send the messages that it publishes."""
         self._tick()
         reply = self.keyspace.execute(*args)
         published, self.keyspace.published[:] = list(self.keyspace.published), []
@@ -136,7 +131,7 @@ class Server:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key. The number is different after each change of the key, so that WATCH can work."""
+        """Return a number that differs after each change of the key, for WATCH."""
         self._tick()
         return self.keyspace.version(key)
 

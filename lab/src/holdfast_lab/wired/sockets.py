@@ -1,7 +1,7 @@
-"""Scripted sockets, which replace the kernel's sockets, with the faults that a network can cause in a stream of bytes.
+"""Scripted sockets, with the faults that a network can cause in a stream of bytes.
 
-As in TCP, bytes arrive in order and unchanged. But they may be late, and they may arrive in pieces. A write may accept
-only a part of the data. A connection may end at any byte, within a request or within a reply.
+As in TCP, bytes arrive in order and unchanged, but perhaps late or in pieces. A write may accept only a part of the data. A
+connection may end at any byte of a request or reply.
 """
 
 from __future__ import annotations
@@ -21,46 +21,45 @@ if TYPE_CHECKING:
 
 
 NETWORK = "network"
-"""Title of the network's column in the drawing of a history."""
+"""Title of the network's column in a drawing."""
 
 
 @dataclass(slots=True)
 class Network:
-    """The network of a history: its delay, the probability of each fault, and counts of the faults so far.
+    """The network of a history: its delay, and the probability of each fault.
 
-    A piece of data is the bytes of one write. Most probabilities are for one piece.
+    Most probabilities are for a piece of data, which is the bytes of one write.
     """
 
     world: World = field(repr=False)
     rng: random.Random = field(repr=False)
     delay: float
-    """Mean time, in seconds, that data takes from one end of a connection to the other."""
+    """Mean time in seconds that data takes from one end of a connection to the other."""
     slow: float = 0.0
-    """Probability that a piece of data takes up to half a second longer."""
+    """A piece of data takes up to half a second longer."""
     late: float = 0.0
-    """Probability that a piece of data takes 0.3 to 3 seconds longer, which is often longer than the client waits for a
-    reply."""
+    """A piece of data takes 0.3 to 3 seconds longer, often longer than the client waits for a reply."""
     cut_request: float = 0.0
-    """Probability that the connection is cut after only a part of a request has arrived."""
+    """The connection is cut after a part of a request has arrived."""
     cut_reply: float = 0.0
     silent: float = 0.0
-    """Probability that a piece of data, and all data sent after it, never arrives. Neither end notices this."""
+    """A piece of data, and all data after it, never arrives. Neither end notices this."""
     split: float = 0.0
-    """Probability that a piece of data arrives in two parts, one after the other."""
+    """A piece of data arrives in two parts."""
     full: float = 0.0
-    """Probability that the client's kernel accepts only a part of a write, and nothing more for up to two seconds."""
+    """The client's kernel accepts only a part of a write, and nothing more for up to two seconds."""
     refused: float = 0.0
-    """Probability that a new connection is refused."""
+    """A new connection is refused."""
     closed: float = 0.0
-    """Probability that the server closes a new connection as soon as it is open."""
+    """The server closes a new connection as soon as it is open."""
     room: float = 0.05
     """Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
-    """Connections whose last write was accepted only in part, and that have not sent the rest yet."""
+    """Connections whose client has not sent the rest of a write yet."""
 
     def happens(self, fault: str) -> bool:
-        """Draw at random whether this fault happens now, and return the result. If it happens, count it."""
+        """Draw whether this fault happens now, and count it if so."""
         probability: float = getattr(self, fault)
         happens = probability > 0 and self.rng.random() < probability
         if happens:
@@ -69,7 +68,6 @@ class Network:
         return happens
 
     def heal(self) -> None:
-        """Set the probability of all faults to zero, and the delay to a millisecond."""
         self.delay = 0.001
         self.slow = self.late = self.cut_request = self.cut_reply = self.silent = self.split = self.full = self.refused = 0.0
         self.closed = 0.0
@@ -85,18 +83,17 @@ class Network:
 
 
 class Way:
-    """One direction of a scripted connection, which delays, splits, cuts or drops the bytes sent."""
+    """One direction of a connection, which delays, splits, cuts or drops the bytes sent."""
 
     def __init__(self, world: World, network: Network, cut: str, arrive: Callable[[bytes], None], ended: Callable[[], None]):
         self._world, self._network, self._cut = world, network, cut
         self._arrive, self._ended = arrive, ended
         self._free_at = 0.0
-        """Virtual time at which all bytes sent so far have arrived. Later bytes must not arrive before this time."""
+        """Virtual time at which all bytes sent so far have arrived. Later bytes must not overtake them."""
         self.over = False
         """True if bytes that are sent from now on never arrive."""
 
     def send(self, data: bytes) -> None:
-        """Send bytes, which arrive after a delay unless a fault stops them."""
         network = self._network
         if self.over or not data:
             return
@@ -127,14 +124,14 @@ class Way:
 
 
 FIRST = 1_000_000
-"""File descriptor of the first scripted socket of a history, larger than that of any real file."""
+"""File descriptor of the first scripted socket, larger than that of any real file."""
 
 SHOWN = 100
-"""Maximum number of bytes that a trace shows of one request or reply."""
+"""Maximum number of bytes that a trace shows of a request or reply."""
 
 
 class Scripted(socket.socket):
-    """The base class of scripted sockets: a subclass of `socket.socket` that opens no real socket."""
+    """The base class of scripted sockets: a `socket.socket` that opens no real socket."""
 
     type = socket.SOCK_STREAM
     family = socket.AF_UNIX
@@ -169,7 +166,7 @@ class Scripted(socket.socket):
 
 
 class Poke(Scripted):
-    """One end of a pipe with which a thread wakes another thread without delay."""
+    """One end of a pipe by which a thread wakes another thread without delay."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -189,22 +186,21 @@ class Poke(Scripted):
 
 
 def pipe(number: int) -> tuple[Poke, Poke]:
-    """Return the two ends of a new pipe, as ``socket.socketpair()`` does. Their file descriptors are ``number`` and ``number
-    + 1``."""
+    """Return the two ends of a pipe, as ``socket.socketpair()`` does."""
     one, other = Poke(number), Poke(number + 1)
     one.other, other.other = other, one
     return one, other
 
 
 class Socket(Scripted):
-    """The client's end of a scripted connection to the server."""
+    """The client's end of a connection to the server."""
 
     def __init__(self, number: int, world: World, network: Network, server: Server) -> None:
         super().__init__(number)
         self._world, self._network = world, network
         self._name = f"#{self._number - FIRST}"
         self._patience: float | None = None
-        """Maximum seconds for which a read blocks; None: without limit."""
+        """Seconds for which a read blocks; None: without limit."""
         self._full_until = 0.0
         self._complain = server.complain
         self._down = Way(world, network, "cut_reply", self._come, self._end)
@@ -224,17 +220,16 @@ class Socket(Scripted):
         self._up.over = True
 
     def _hang_up(self) -> None:
-        """Close the connection at the server's end. The client notices this after all bytes sent before have arrived."""
+        """Close the server's end. The client notices this after all bytes sent before have arrived."""
         self._down.end()
 
     def _broken(self) -> None:
-        """Drop the connection at the server, because the client has closed its direction. Then also close the direction of the
-        server."""
+        """Drop the connection at the server, because the client has closed its direction."""
         self._peer.leave()
         self._down.end()
 
     def close_at_once(self) -> None:
-        """Have the server close the connection before any data was sent."""
+        """Let the server close the connection before any data was sent."""
         self._peer.leave()
         self._hang_up()
 
@@ -268,7 +263,7 @@ class Socket(Scripted):
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         patience = float("inf") if self._patience is None else self._patience
-        # A socket that never blocks lets no other thread run, because its caller may hold a mutex.
+        # A socket that never blocks lets no other thread run: its caller may hold a mutex.
         if not (self._world.wait(lambda: self.readable, patience) if patience else self.readable):
             raise BlockingIOError
         return self._read(size, flags)
@@ -299,8 +294,7 @@ class Socket(Scripted):
         return len(data)
 
     def look_for_the_rest(self) -> None:
-        """Record a violation if the client has not sent the rest of a request, although the kernel has accepted bytes again for
-        some time."""
+        """The client must send the rest of a request soon after the kernel accepts bytes again."""
         if not self.ended and self._world.now >= self._full_until + self._network.room:
             self._complain("the rest of a request is not sent, although there is room for it")
 
@@ -324,8 +318,7 @@ class Socket(Scripted):
 
 
 class _Watched(Mapping[Any, selectors.SelectorKey]):
-    """The mapping that ``Selector.get_map()`` returns. A selector key is found by its socket, or by the socket's file
-    descriptor."""
+    """The keys of a selector, by the socket or its file descriptor."""
 
     def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
         self._keys = keys
@@ -341,7 +334,7 @@ class _Watched(Mapping[Any, selectors.SelectorKey]):
 
 
 class Selector(selectors.BaseSelector):
-    """A selector that watches scripted sockets. It never reports real sockets, such as asyncio's own pipe, as ready."""
+    """A selector of scripted sockets. It never reports real sockets, such as asyncio's own pipe, as ready."""
 
     def __init__(self, sockets: Mapping[int, Scripted]) -> None:
         self._sockets = sockets

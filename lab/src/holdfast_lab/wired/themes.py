@@ -1,4 +1,4 @@
-"""Themes of the real drivers: each changes whole histories over scripted sockets; see `wired.histories`."""
+"""Themes of the real drivers, which change histories over scripted sockets; see `wired.histories`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast_lab.sim.theme import Moment, Theme
 
 
 class Voting(Theme):
-    """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
+    """Three servers vote on each lock. The asyncio driver for several servers is used."""
 
     name = "voting"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -27,14 +27,14 @@ class Voting(Theme):
 
 
 class Polling(Voting):
-    """A theme of the real drivers: three servers vote on each lock, and the sync driver for several servers is used."""
+    """Three servers vote on each lock. The sync driver for several servers is used."""
 
     name = "polling"
     face = "sync"
 
 
 class Redirecting(Theme):
-    """A theme of the real drivers: a Cluster whose servers redirect requests, because the slots of the locks move."""
+    """The servers are those of a Cluster. They redirect requests, because the slots of the locks move."""
 
     name = "redirecting"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -56,7 +56,7 @@ class Redirecting(Theme):
 
 
 class Foreign(Theme):
-    """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
+    """The real drivers send requests through a Redis client that the user passed to holdfast."""
 
     name = "foreign"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -70,8 +70,10 @@ class Foreign(Theme):
 
 
 class Closing(Theme):
-    """A theme of the real drivers: event loops end while operations run or clean up.
-    Operations that clean up after a cancellation are cancelled once more."""
+    """Event loops end while operations of the real drivers run or clean up.
+
+    Operations that clean up after a cancellation are cancelled once more.
+    """
 
     name = "closing"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -98,7 +100,7 @@ class Closing(Theme):
 
 
 class Objects(Theme):
-    """A theme of the real drivers: workers use the lock objects of the public API, and are interrupted.
+    """Workers use the lock objects of the public API over the real drivers, and are interrupted.
 
     In some histories, the server accepts no more clients from some moment on.
     """

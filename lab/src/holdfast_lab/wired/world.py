@@ -1,4 +1,4 @@
-"""The virtual time and the planned events of a history over scripted sockets. Only one thread runs at any moment."""
+"""The virtual time and the planned events of a history over scripted sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Interrupt(BaseException):
 
 
 class World:
-    """A simulated world that runs planned events in the order of their times.
+    """A world that runs planned events in the order of their times. Only one thread runs at any moment.
 
     ``now`` is the virtual time in seconds. The clocks of machines and servers follow it, each at its own rate.
     """
@@ -31,41 +31,40 @@ class World:
         self.now = 0.0
         self.steps = 0
         self.trace = trace
-        """True if the history also records the bytes that are sent and received."""
+        """True if the history also has the bytes that are sent and received."""
         self.history: list[Event] = []
         self.servers: list[Server] = []
         self.watchers: list[Callable[[], None]] = []
-        """Functions that are called after each event. They check the rules, and run keepers (background threads) that have
-        work."""
+        """Functions that are called after each event. They check the rules, and run keepers that have work."""
         self.callers: Callers | None = None
-        """The threads of the history, if several of them can block at the same time; None otherwise."""
+        """The threads of the history, if several of them can block at the same time."""
         self.interrupt: tuple[int, float] | None = None
-        """The planned interrupt of the thread that runs the history; None: none is planned.
+        """The planned interrupt of the thread that runs the history.
 
-        It is the number of times that the thread may block before, and the seconds for which it then blocks at most until
-        Interrupt is raised.
+        It says how often the thread blocks before, and for how many seconds it then blocks at most until Interrupt is raised.
         """
         self._stepping = 0
-        """Number of events that are running now; an event may run further events while it waits. No thread may continue
-        during this time."""
+        """Number of events that run now, because an event that waits runs further events.
+
+        No thread may continue meanwhile.
+        """
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
     def at(self, when: float, what: Callable[[], object] = lambda: None) -> None:
-        """Plan a call of ``what`` at the virtual time ``when``. Calls at the same time run in the order of planning."""
+        """Plan a call at the virtual time ``when``. Calls at the same time run in the order of planning."""
         self._count += 1
         heapq.heappush(self._due, (when, self._count, what))
 
     def after(self, seconds: float, what: Callable[[], object]) -> None:
-        """Plan a call of ``what`` after ``seconds`` of virtual time."""
         self.at(self.now + seconds, what)
 
     def note(self, kind: str, who: str, lock: str = "", *, until: float = 0.0, note: str = "") -> None:
-        """Append an event to the history, which is only for people. The rules do not use this history."""
+        """Append an event to the history. It is only for people: the rules do not use it."""
         self.history.append(Event(self.now, kind, who, lock, until=until, note=note))
 
     def step(self, until: float = float("inf")) -> None:
-        """Run the next event. If no event is due before ``until``, let time pass up to ``until``.
+        """Run the next event. If none is due before ``until``, let time pass up to ``until``.
 
         Raises Stuck if ``until`` is infinity and no event is planned.
         """
@@ -89,10 +88,9 @@ class World:
             look()
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block the caller until ``over()`` returns True, for at most ``seconds`` of virtual time. Return False on a
-        timeout.
+        """Block until ``over()`` is True, for at most ``seconds`` of virtual time. Return False on a timeout.
 
-        Raises Interrupt if `interrupt` says so.
+        Raises Interrupt if one is planned.
         """
         if self.callers is not None and not self._stepping:
             return self.callers.wait(over, seconds)
@@ -114,7 +112,7 @@ class World:
 
 
 class Callers:
-    """Several simulated threads. One of them runs at a time. When it blocks, a thread that need not wait any longer runs."""
+    """Several simulated threads. When the one that runs blocks, another one that need not wait any longer runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -122,11 +120,11 @@ class Callers:
         self._turns: dict[int, threading.Semaphore] = {}
         self._stuck = False
         self._alive = 0
-        """Number of calls that have not ended yet."""
+        """Number of calls that have not ended."""
         self._errors: list[Exception] = []
 
     def start(self, call: Callable[[], object]) -> None:
-        """Run a call in a thread of its own, which begins when the thread that runs now has blocked."""
+        """Run a call in a thread of its own, which begins when the thread that runs now blocks."""
         there = threading.Semaphore(0)
 
         def run() -> None:
@@ -148,9 +146,9 @@ class Callers:
         there.acquire()
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each call in a thread of its own. Return when these calls, and all calls that they have started, have ended.
+        """Run each call in a thread of its own, until these calls and all that they have started have ended.
 
-        Raises Stuck if all threads wait forever. Otherwise, if calls raised exceptions, raises the first of them.
+        Raises Stuck if all threads wait forever. Otherwise, raises the first exception of a call.
         """
         for call in calls:
             self.start(call)
@@ -164,7 +162,7 @@ class Callers:
             raise self._errors[0]
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block the calling thread until ``over()`` returns True, for at most ``seconds``. In this time, other threads run.
+        """Block the calling thread until ``over()`` is True, for at most ``seconds``. Other threads run meanwhile.
 
         Return False on a timeout. Raises Stuck if all threads wait forever.
         """
@@ -177,8 +175,7 @@ class Callers:
         return over()
 
     def _hand_on(self, me: int = 0) -> bool:
-        """Run events until a thread need not wait any longer, and wake this thread. Return False if it is ``me``, the calling
-        thread."""
+        """Run events until a thread need not wait any longer, and wake it. Return False if it is ``me``, the caller."""
         while True:
             for who, (over, until) in self._blocked.items():
                 if self._stuck or over() or self._world.now >= until:
@@ -193,7 +190,7 @@ class Callers:
 
 
 class Bell:
-    """A lock for simulated threads, which takes the place of `threading.Lock`. Threads wait for it in virtual time."""
+    """A lock for simulated threads, in the place of `threading.Lock`. Threads wait for it in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
