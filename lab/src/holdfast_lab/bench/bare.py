@@ -1,5 +1,4 @@
-"""Bare locks, as a lower bound for benchmarks: a socket, hiredis' parser, and the two commands that any lock on a server
-needs."""
+"""Bare locks, as a lower bound: a socket, hiredis' parser, and the two commands that any lock needs."""
 
 from __future__ import annotations
 
@@ -30,13 +29,12 @@ _TTL_MS = int(1000 * TTL)
 
 
 def pack(*parts: bytes | str | int) -> bytes:
-    """Encode a command, given as its parts, to the bytes that are sent."""
     packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
     return packed
 
 
 def _greeting(url: str) -> list[bytes]:
-    """Return the encoded commands with which a connection authenticates and selects the database of a URL.
+    """Return the commands with which a connection logs in and selects the database.
 
     Raises ConfigError if the URL does not begin with redis:// or unix://.
     """
@@ -52,7 +50,7 @@ def _greeting(url: str) -> list[bytes]:
 
 
 class Bare:
-    """A blocking connection to the server: a plain socket and a parser of replies."""
+    """A blocking connection: a plain socket and a parser of replies."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -68,24 +66,21 @@ class Bare:
             _checked(self.exchange(packed))
 
     def exchange(self, packed: bytes) -> Any:
-        """Send an encoded command and return its reply. An error reply is returned, not raised, because checking would take
-        time."""
+        """Send an encoded command, and return its reply. An error reply is not raised, because checking would take time."""
         self.sock.sendall(packed)
         return self.read()
 
     def read(self) -> Any:
-        """Return the next reply or push message."""
         reader = self._reader
         while (reply := reader.gets()) is False:
             reader.feed(self.sock.recv(65536))
         return reply
 
     def __call__(self, *parts: bytes | str | int) -> Any:
-        """Execute a command and return its reply. Raises hiredis.ReplyError if the reply is an error."""
+        """Execute a command. Raises hiredis.ReplyError if the reply is an error."""
         return _checked(self.exchange(pack(*parts)))
 
     def info(self, section: str) -> dict[str, str]:
-        """Return a section of INFO as a dictionary."""
         return dict(line.split(":", 1) for line in self("INFO", section).decode().splitlines() if ":" in line)
 
     def memory(self) -> int:
@@ -102,8 +97,7 @@ class Bare:
 
 
 class AsyncBare(asyncio.Protocol):
-    """A plain connection for an event loop. Several tasks may send commands at once; replies arrive in the order of the
-    commands."""
+    """A plain connection for an event loop. Several tasks may send commands at once."""
 
     def __init__(self) -> None:
         self._reader = hiredis.Reader()
@@ -133,7 +127,6 @@ class AsyncBare(asyncio.Protocol):
             self._waiting.popleft().set_result(reply)
 
     def exchange(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send an encoded command, and return a future for its reply."""
         future = self._loop.create_future()
         self._waiting.append(future)
         self.transport.write(packed)
@@ -150,14 +143,13 @@ def _checked(reply: Any) -> Any:
 
 
 def loads(*scripts: Script[Any]) -> list[bytes]:
-    """Return the encoded SCRIPT LOAD commands for these scripts."""
     return [pack("SCRIPT", "LOAD", script.body) for script in scripts]
 
 
 class Requests:
-    """The encoded commands that acquire and release a lock. `pair` returns two such commands, with a new token.
+    """The encoded commands that acquire and release a lock.
 
-    The commands in ``load`` must be sent first.
+    The commands in ``load`` must be sent first. `pair` returns two commands with a new token.
     """
 
     def __init__(self, kind: str, name: str) -> None:
@@ -180,7 +172,7 @@ class Requests:
 
 
 class BareLock:
-    """A lock for one thread that consists of two requests only. It has no timeout, no renewal and no error handling."""
+    """A lock for one thread that consists of two requests only, without timeout, renewal or error handling."""
 
     def __init__(self, bare: Bare, kind: str, name: str) -> None:
         self._requests = Requests(kind, name)
@@ -198,14 +190,14 @@ class BareLock:
 
 
 class AsyncBareLock:
-    """A lock for tasks that share a connection. Like `BareLock`, it consists of two requests only."""
+    """Like `BareLock`, for tasks that share a connection."""
 
     def __init__(self, bare: AsyncBare, kind: str, name: str) -> None:
         self._requests = Requests(kind, name)
         self._exchange: Callable[[bytes], Awaitable[Any]] = bare.exchange
 
     async def load(self) -> None:
-        """Load the scripts on the server; call this once, before the first use."""
+        """Load the scripts on the server, once."""
         for packed in self._requests.load:
             _checked(await self._exchange(packed))
 

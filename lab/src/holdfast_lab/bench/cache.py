@@ -1,4 +1,4 @@
-"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and how often many readers load one value."""
+"""Measure a cache: a hit, the time until waiters get a loaded value, and how often many readers load one value."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100
 
 WARM_UP, TURN = 50, 20
-"""Number of reads at the start that are not measured, and number of reads in one turn of a contender (compared cache)."""
+"""Number of reads that are not measured at the start, and number of reads in one turn of a contender."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
-"""The readers that ask at once: number of processes, number of threads in each process, and seconds that a load takes."""
+"""The readers that ask at once: processes, threads in each, and seconds that a load takes."""
 
 _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Measure cache hits, waits for a value that is being loaded, and many readers at once. Contenders run in turns."""
     result = Result("a value in the cache", chart="p50_ms")
     holdfast.Cache(plan.url, NAME, ttl=3600).set("hit", VALUE)
     result.rows = _hits(plan)
@@ -58,7 +57,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """Return the number of rounds that fit into the planned time, if one read takes 0.1 ms."""
+    """Return how many rounds fit into the planned time, if a read takes 0.1 ms."""
     return max(2, int(plan.seconds / (TURN * 0.0001)))
 
 
@@ -122,8 +121,8 @@ async def _hits_aio(plan: Plan) -> list[Row]:
 
 
 def _told(plan: Plan) -> list[Row]:
-    """Measure two times: from the end of a load until a waiting process has the value, and from a release of a lock until
-    the waiting process has the lock.
+    """Measure two times: from the end of a load until a waiting process has the value, and from a release until it has the
+    lock.
 
     Both processes read the machine's monotonic clock.
     """
@@ -147,16 +146,14 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Make the follower process wait for value ``number`` (-1: for the lock). Return a monotonic time at which it already
-    waits."""
+    """Let the other process wait for the value ``number`` (-1: for the lock). Return a time at which it already waits."""
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process. For each number from the pipe, it reports that it is ready, waits for the value of this number
-    (-1: for the lock), and reports the time at which it got the value or the lock."""
+    """Run the waiting process. For each number from the pipe, it waits, and reports when it got the value or the lock."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:
@@ -177,7 +174,7 @@ def _wait(pipe: Connection, url: str) -> None:
 
 
 def _crowds(plan: Plan) -> list[Figure]:
-    """Count how often a missing value is loaded when many threads ask for it: with the cache, and with plain GET and SET."""
+    """Count how often a missing value is loaded, with the cache, and with plain GET and SET."""
     size = f"{PROCESSES} processes x {EACH} threads, a value that takes {LOADING:g} s: loads"
     with workers(PROCESSES, _crowd, plan.url) as crowd, closing(Bare(plan.url)) as bare:
         for worker in crowd:

@@ -1,7 +1,7 @@
-"""Measure the capacity of one server: its memory per lock and per waiter, and the operations that one core does per second.
+"""Measure the capacity of one server: its memory per lock and per waiter, and what one core does per second.
 
-One bare connection sends requests in batches. The server itself counts the memory and the processor time that it uses. So
-the results depend neither on the speed of the client nor on other programs on the machine.
+A bare connection sends requests in batches. The server itself counts its memory and processor time, so the results depend
+neither on the client's speed nor on other programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast_lab.bench.report import Result, Row
 
 TTL_MS = 60_000
 BATCH = 100
-"""Number of requests that are sent together, before their replies are read."""
+"""Number of requests that are sent together."""
 
 MEMORY, WORK = "memory on the server", "operations"
 HELD, WAITER = "a held lock", "a waiter in its queue"
@@ -27,7 +27,6 @@ PAIR, RENEWAL, REFRESHED, SET = "acquire + release", "renewal of a lease", "refr
 
 
 def measure(plan: Plan) -> Result:
-    """Measure the server's memory per lock and per waiter, then its operations per second of processor time."""
     result = Result("what one server can hold and do", chart="per_core_second")
     server = Bare(plan.url)
     _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))
@@ -59,7 +58,7 @@ def _release(keys: tuple[bytes, bytes, bytes], token: str, mode: str = "release"
 
 
 def _send(server: Bare, requests: list[bytes]) -> list[object]:
-    """Send requests in batches and return their replies. If replies are errors, raises the first of them."""
+    """Send requests in batches, and return their replies. Raises the first error reply."""
     answers: list[object] = []
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]
@@ -72,10 +71,10 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
 
 
 def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
-    """Send requests, and return by how many bytes per request the server's memory has grown.
+    """Return by how many bytes per request the server's memory grows.
 
-    The requests use a connection of their own, which is closed before the memory is read. The server's buffers for an open
-    connection may be larger than a hundred locks.
+    The requests use a connection of their own, which is closed first. Its buffers on the server may be larger than a hundred
+    locks.
     """
     before = server.memory()
     with closing(Bare(url)) as sender:
@@ -87,8 +86,7 @@ def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
 
 
 def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
-    """Measure a held lock, in bytes. Return the growth of the server's memory per lock, and the size of a lock's keys (MEMORY
-    USAGE)."""
+    """Measure a held lock: the bytes by which the server's memory grows, and the size of the lock's keys."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
     taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
     by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
@@ -98,8 +96,7 @@ def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
 
 
 def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
-    """Measure a waiter in a queue of ``line`` waiters, in bytes. Return the growth of the server's memory per waiter, and the
-    growth of the lock's keys per waiter (MEMORY USAGE)."""
+    """Measure a waiter in a queue of ``line`` waiters: the bytes by which the server's memory grows, and the lock's keys."""
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
     empty = _usage(server, locks[0])
@@ -114,9 +111,9 @@ def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
 
 
 def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
-    """Send batches of requests, and return the operations per second of the server's processor time.
+    """Return the operations per second of the server's processor time.
 
-    ``make`` returns the requests of one batch. They contain ``each`` operations in all.
+    ``make`` returns the requests of a batch, which contain ``each`` operations.
     """
     todo = [make() for _ in range(batches)]
     before = server.cpu()
@@ -136,7 +133,7 @@ def _pairs(server: Bare, batches: int) -> float:
 
 
 def _renewals(server: Bare, batches: int) -> float:
-    """Return the renewals per second of one core. As in a real process, one script call renews a hundred leases."""
+    """Measure renewals. As in a real process, one script call renews a hundred leases."""
     locks = [(_keys(f"work:{number}"), _token()) for number in range(BATCH)]
     _send(server, [_acquire(*lock) for lock in locks])
     keys, tokens = [key for each, _ in locks for key in each], [token for _, token in locks]
@@ -152,8 +149,7 @@ def _renewals(server: Bare, batches: int) -> float:
 
 
 def _refreshes(server: Bare, batches: int) -> float:
-    """Return the refreshes of waiters per second of one core. As in a real process, one script call refreshes a hundred
-    waiters."""
+    """Measure refreshes of waiters. As in a real process, one script call refreshes a hundred waiters."""
     locks = [(_keys(f"work:{number}"), _token(), _token()) for number in range(BATCH)]
     _send(server, [_acquire(keys, holder) for keys, holder, _ in locks])
     _send(server, [_acquire(keys, waiter, 1) for keys, _, waiter in locks])

@@ -19,7 +19,7 @@ STYLE = CleanStyle(
 
 
 def draw(result: Result, directory: Path) -> Path:
-    """Draw the chart of a scenario into a file in this directory, and return its path."""
+    """Draw the chart of a scenario into this directory, and return its path."""
     measure = MEASURES[result.chart]
     rows = [row for row in result.rows if math.isfinite(row.values.get(result.chart, math.nan))]
     rows.reverse()  # pygal starts at the bottom
@@ -56,7 +56,7 @@ def draw(result: Result, directory: Path) -> Path:
 
 
 def _without_scripts(root: Any) -> Any:
-    """Remove all scripts from the drawing, because many sites refuse to show an SVG file that contains scripts."""
+    """Remove all scripts, because many sites refuse to show an SVG file that contains them."""
     for parent in list(root.iter()):
         for script in [child for child in parent if child.tag == "script"]:
             parent.remove(script)
@@ -64,12 +64,12 @@ def _without_scripts(root: Any) -> Any:
 
 
 def _color(row: Row) -> str:
-    """Return the colour of a contender's bar. Other libraries, lower bounds and holdfast have different colours."""
+    """Return the colour of a bar: other libraries, lower bounds and holdfast differ."""
     if row.contender.startswith(("redis", "python-redis-lock", "redlock-py")):
         return PEER
     return FLOOR if row.contender.startswith(("bare", "python ", "flock", "asyncio.", "threading.", "SET")) else OURS
 
 
 def _far_apart(values: list[float]) -> bool:
-    """Return whether the values differ so much that the chart needs a logarithmic scale."""
+    """Return whether the chart needs a logarithmic scale."""
     return len(values) > 1 and min(values) > 0 and max(values) > 20 * min(values)

@@ -1,7 +1,4 @@
-"""The program of ``holdfast bench``: measure locks next to bare commands and other lock libraries; write the results.
-
-`holdfast.cli.bench` declares the options.
-"""
+"""The program of ``holdfast bench``, whose options `holdfast.cli.bench` declares."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the subcommand and return its exit code."""
     if args.list:
         print("\n".join(f"{name:12} {scenario.summary}" for name, scenario in SCENARIOS.items()))
         return 0
@@ -56,7 +52,7 @@ def _private(stack: ExitStack) -> str:
 
 
 def _prepare(file: Path | None, directory: Path | None) -> None:
-    """Create the file and the directory for the results, so that a wrong path fails before ten minutes of measurement."""
+    """Create the file and the directory for the results now. A wrong path must fail before ten minutes of measurement."""
     if directory is not None:
         if find_spec("pygal") is None:
             output.say('no charts are drawn: pygal is missing; run pip install "holdfast-lab[bench]"')

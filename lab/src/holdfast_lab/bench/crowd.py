@@ -1,8 +1,7 @@
-"""Measure many users of one lock: two processes, each with eight threads or tasks that acquire and release the lock in a
-loop.
+"""Measure many users of one lock: two processes, each with eight threads or tasks that use it in a loop.
 
-The lock is held for no time, or for a millisecond. Each thread or task records how long it waits. In a separate run,
-MONITOR shows how many commands reach the server, and in which order the server serves the waiters.
+The lock is held for no time, or for a millisecond. Each user records how long it waits. In a separate run, MONITOR shows how
+many commands reach the server, and in which order it serves the waiters.
 """
 
 from __future__ import annotations
@@ -38,19 +37,21 @@ from holdfast_lab.bench.workers import Worker, workers
 
 PROCESSES, EACH = 2, 8
 WARM_UP = 0.1
-"""Seconds at the start of a round that are not counted, because connections are opened and threads or tasks still arrive."""
+"""Seconds at the start of a round that are not counted, because connections are opened and users still arrive."""
 TAPPED = 0.3
-"""Seconds of the separate run whose commands are recorded with MONITOR."""
+"""Seconds of the separate run."""
 SLACK = 0.02
-"""Seconds that a client may take to join the queue. A waiter counts as overtaken only by a client that asked at least this much
-later."""
+"""Seconds that a client may take to join the queue.
+
+A waiter counts as overtaken only by a client that asked at least this much later.
+"""
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
 _clock = time.monotonic
 
 
 class Turn(NamedTuple):
-    """One acquisition: the times of asking and acquiring, in seconds of the machine's monotonic clock, and the fence."""
+    """An acquisition: when it was asked for, when it succeeded (by the monotonic clock), and its fence."""
 
     asked: float
     got: float
@@ -58,7 +59,7 @@ class Turn(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The results of one contender (lock library) in one round."""
+    """The results of a contender in one round."""
 
     per_second: float
     jain: float
@@ -67,8 +68,7 @@ class Slice(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """An order to the processes of the crowd: use this contender (lock library) from ``start`` to ``end``. Times are in
-    seconds."""
+    """An order to the processes: use this contender from ``start`` to ``end``."""
 
     contender: str
     key: str
@@ -78,7 +78,6 @@ class _Order(NamedTuple):
 
 
 def measure(plan: Plan) -> Result:
-    """Measure four groups: threads and tasks, each without and with a millisecond of work while the lock is held."""
     result = Result(f"{PROCESSES} processes x {EACH} threads, or tasks, on one lock")
     for face, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
         with workers(PROCESSES, target, plan.url) as crowd:
@@ -114,10 +113,9 @@ def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str)
 
 
 def _turns(packed: tuple[bytes, bytes, bytes], start: float, end: float) -> list[Turn]:
-    """Decode the acquisitions of one thread or task, and keep those that belong to the measured round.
+    """Decode the acquisitions of a thread or task that belong to the round.
 
-    An acquisition belongs to the round if it was requested before ``end`` and granted after ``start``. It may be granted
-    after ``end``, so that the longest waits are included.
+    They were asked for before the end of the round and succeeded after its start. So the longest waits are included.
     """
     asked, got, fences = array("d"), array("d"), array("q")
     asked.frombytes(packed[0])
@@ -162,10 +160,10 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
-    """Return the number of acquisitions that were overtaken.
+    """Return how many acquisitions were overtaken.
 
-    Acquisition A was overtaken by B if B has the lower fence, but was requested more than ``slack`` seconds after A. Fences
-    show the order in which the server grants the lock.
+    An acquisition was overtaken by another one that has a lower fence, but was asked for more than ``slack`` seconds later.
+    Fences show the order in which the server grants the lock.
     """
     found = 0
     latest_ask = float("-inf")  # of the acquisitions with a lower fence than this one
@@ -184,7 +182,7 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 
 
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
-    """Reconstruct a lock's queue from recorded commands. Return two numbers: the waiters that joined, and the grants out of
+    """Reconstruct a lock's queue from recorded commands. Return how many waiters joined, and how many grants were out of
     order."""
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []
@@ -207,7 +205,7 @@ def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
 
 
 class _Notes:
-    """The acquisitions of one thread or task: the times of asking, the times of acquiring, and the fences."""
+    """The acquisitions of a thread or task."""
 
     def __init__(self) -> None:
         self.asked, self.got, self.fences = array("d"), array("d"), array("q")
@@ -259,7 +257,7 @@ def _serve_tasks(pipe: Connection, url: str) -> None:
         async with Tasks(url) as makers:
             pipe.send(list(makers.make))
             while True:
-                order: _Order = pipe.recv()  # this blocks the event loop, but no lock is held or awaited between two rounds
+                order: _Order = pipe.recv()  # this blocks the event loop, but nobody uses a lock between two rounds
                 notes = [_Notes() for _ in range(EACH)]
                 locks = [makers.make[order.contender](order.key) for _ in notes]
                 await asyncio.gather(*(take(lock, order, each) for lock, each in zip(locks, notes, strict=True)))

@@ -1,4 +1,4 @@
-"""Measure many locks that never contend: 200 tasks, or 16 threads, with one lock each. Fences and renewal are on."""
+"""Measure locks that never contend: 200 tasks, or 16 threads, with one lock each. Fences and renewal are on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ TASKS, THREADS = 200, 16
 
 
 def measure_tasks(plan: Plan) -> Result:
-    """Measure the acquisitions per second of 200 tasks in one event loop. Each task has a lock of its own."""
     count = plan.many(TASKS, TASKS)
     result = Result(f"{count} tasks of one process on {count} different locks")
     with asyncio.Runner() as runner:
@@ -33,7 +32,6 @@ def measure_tasks(plan: Plan) -> Result:
 
 
 def measure_threads(plan: Plan) -> Result:
-    """Measure the acquisitions per second of 16 threads in one process. Each thread has a lock of its own."""
     result = Result(f"{THREADS} threads of one process on {THREADS} different locks")
     bares = [Bare(plan.url) for _ in range(THREADS)]
     with Threads(plan.url) as threads:

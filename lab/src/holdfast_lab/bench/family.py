@@ -1,9 +1,7 @@
-"""Measure the other kinds of locks next to the plain `Lock`: a free lock, a lock that its holder acquires again, and a
-hand-over.
+"""Measure the other kinds of locks next to the plain `Lock`: a free lock, a repeated acquisition, and a hand-over.
 
-The other kinds should cost little more than `Lock`. So each kind is compared with `Lock` in the same run, and the two take
-turns of a few milliseconds. Hand-over is measured between two processes. Inside one process, a `Lock` or `RLock` is handed on
-without a round trip to the server, and the other kinds are not.
+The other kinds should cost little more than `Lock`. So each is compared with it in the same run, in turns of a few
+milliseconds. Hand-over is measured between two processes, because only `Lock` and `RLock` are handed on inside a process.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ TO_READERS = f"RWLock.write to the first of {READERS} readers"
 TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
 
 TURN = 10
-"""Number of pairs (acquire and release) that each contender (compared lock) runs before the next contender runs."""
+"""Number of pairs of acquire and release in one turn of a contender."""
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3
@@ -60,12 +58,11 @@ class Family:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close nothing, because the locks use connections that their process shares and keeps open."""
+        """Close nothing: the locks use connections that their process shares."""
 
 
 class Exclusive(Family):
-    """Functions that create locks for threads, one for each kind of lock that has a single holder, that is, all but
-    RWLock.read."""
+    """Functions that create locks for threads, one for each kind of lock with a single holder."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -90,7 +87,6 @@ def _two(name: str) -> list[str]:
 
 
 def measure(plan: Plan) -> Result:
-    """Measure free locks, hand-overs, fifty readers that wait for a writer, and an RLock that its holder acquires again."""
     result = Result("the other kinds of locks, beside the plain one", chart="p50_ms")
     result.rows = _threads(plan)
     with asyncio.Runner() as runner:
@@ -116,7 +112,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """Return the number of rounds that fit into the planned time, if one pair of acquire and release takes 0.3 ms."""
+    """Return how many rounds fit into the planned time, if a pair takes 0.3 ms."""
     return max(2, int(plan.seconds / (TURN * 0.0003)))
 
 
@@ -149,9 +145,9 @@ def _handovers(plan: Plan) -> list[Row]:
 
 
 def _to_readers(plan: Plan) -> tuple[list[Row], int]:
-    """Measure the time from a writer's release until the first and the last of fifty waiting readers hold the lock.
+    """Measure the time from a writer's release until the first and the last of fifty readers hold the lock.
 
-    Also return the number of script runs in which the server granted the lock to these readers.
+    Also return the number of script runs in which the server granted it to them.
     """
     writer = holdfast.RWLock(plan.url, _READ, ttl=TTL).write
     with workers(1, _read, plan.url) as (other,):
@@ -176,7 +172,7 @@ def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
 
 
 def _granting(seen: list[Seen]) -> int:
-    """Return the number of client requests in which the server notified at least one waiter of a grant."""
+    """Count the requests in which the server notified at least one waiter of a grant."""
     runs, number = set(), 0
     for each in seen:
         number += each.source != "lua"
@@ -189,7 +185,7 @@ _READ = f"{PREFIX}family:readers"
 
 
 def _read(pipe: Connection, url: str) -> None:
-    """Run the process of the readers. It reports when all readers are queued, and when each of them acquired the lock."""
+    """Run the process of the readers. It reports when all are queued, and when each acquired the lock."""
     with closing(Bare(url)) as bare, asyncio.Runner() as runner:
         pipe.send(None)
         while True:
@@ -216,7 +212,7 @@ async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
 
 
 def _taken_again(plan: Plan, times_each: int = 1000) -> list[Figure]:
-    """Measure a nested acquire and release of an RLock: the time of such a pair, and the number of commands that it sends."""
+    """Measure a repeated acquisition of an RLock: its time, and the commands that it sends."""
     lock = holdfast.RLock(plan.url, f"{PREFIX}family:again", ttl=TTL)
     taken = []
     with lock:

@@ -1,7 +1,6 @@
 """Measure hand-over: the time from the start of a release until the only waiting process holds the lock.
 
-Both processes read the machine's monotonic clock. The lower bound is a bare PUBLISH that wakes a process blocked in
-recv(). It takes the same path through the server, but there is no lock.
+Both processes read the machine's monotonic clock. The lower bound is a bare PUBLISH that wakes a process blocked in recv().
 """
 
 from __future__ import annotations
@@ -24,20 +23,21 @@ WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
 SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
-"""Contenders (compared locks) that run only in every third round, after longer pauses. The Lock of redis-py needs this: it
-polls ten times a second, so its hand-over takes up to 0.1 s. python-redis-lock does not poll, but is treated the same way."""
+"""Contenders that run only in every third round, after longer pauses.
+
+The Lock of redis-py polls ten times a second, so its hand-over takes up to 0.1 s. python-redis-lock does not poll, but is
+treated the same way.
+"""
 
 
 class Makers(Protocol):
-    """Functions that create locks for threads, by the name of the contender."""
+    """Functions that create locks for threads, by contender."""
 
     @property
     def make(self) -> Mapping[str, Callable[[str], AnyLock]]: ...
 
 
 def measure(plan: Plan) -> Result:
-    """Measure hand-overs of all contenders (compared locks) in turns. Then measure the commands per second that a waiting
-    process sends."""
     result = Result("hand-over to one waiting process", chart="p50_ms")
     with workers(1, follow, plan.url, Threads) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
         follower.hear()
@@ -62,7 +62,7 @@ def measure(plan: Plan) -> Result:
 
 
 class Leader:
-    """The holder in this process, which hands each lock over to the waiting process (the follower)."""
+    """The holder in this process, which hands each lock over to the waiting process."""
 
     def __init__(self, url: str, follower: Worker, makers: Makers, server: Bare) -> None:
         self._url, self._follower = url, follower
@@ -70,12 +70,9 @@ class Leader:
         self._bare = server
 
     def hand_over(self, name: str) -> float:
-        """Release the lock of the contender ``name``. Return the seconds until the waiting process woke.
-
-        If ``name`` is `WAKE`, publish a message instead, because there is no lock.
-        """
+        """Release a lock, or publish a message for `WAKE`. Return the seconds until the waiting process woke."""
         self._await_follower(name)
-        # Long enough that the follower waits; random, because a fixed pause would make a polling lock look better or worse.
+        # Long enough that the follower waits. A fixed pause would make a polling lock look better or worse.
         time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))
         lock = self._locks.get(name)
         publish = pack("PUBLISH", CHANNEL, "x")
@@ -89,7 +86,7 @@ class Leader:
         return woken - start
 
     def watch(self, name: str, plan: Plan) -> float:
-        """Return the number of requests per second that the server gets about the lock while the follower waits for it."""
+        """Return the requests per second about the lock while the other process waits for it."""
         self._await_follower(name)
         time.sleep(min(1.2, plan.watch))  # let the follower join the queue and open its inbox
         with Wiretap(self._url) as tap:
@@ -112,7 +109,7 @@ def _key(name: str) -> str:
 
 def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
     """Run the waiting process. For each lock named on the pipe, it reports that it waits, when it woke, and that it has
-    released the lock."""
+    released."""
     with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}

@@ -1,4 +1,4 @@
-"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of their renewal, and the lost leases."""
+"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of renewal, and lost leases."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from holdfast_lab.bench.rivals import OURS_AIO
 from holdfast_lab.bench.workers import workers
 
 AT_ONCE = 500
-"""Number of acquisitions that run at the same time."""
+"""Number of acquisitions at the same time."""
 
 EVERY = TTL / 3
-"""Seconds between two renewals of a lease. The measurement lasts a multiple of this interval, so that it contains renewals."""
+"""Seconds between two renewals of a lease. The measurement lasts a multiple of this."""
 
 
 def measure(plan: Plan) -> Result:
-    """Acquire all leases, measure the processor time of client and server while they are renewed, and release them."""
     count = plan.many(100_000, 10_000)
     whole = not plan.smoke
     window = EVERY * max(1, round(4 * plan.seconds / EVERY)) if whole else plan.seconds
@@ -61,8 +60,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _renewals(server: Bare) -> int:
-    """Return the number of renewals so far: how often the server ran PEXPIRE, which only renewals use during the
-    measurement."""
+    """Return how often the server has run PEXPIRE, which only renewals use during the measurement."""
     counted = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_pexpire", ""))
     return int(counted[1]) if counted else 0
 

@@ -1,6 +1,6 @@
-"""Measure a task that acquires the same lock in a loop. The option ``linger=`` saves most of its requests to the server.
+"""Measure a task that acquires the same lock in a loop. ``linger=`` saves most of its requests, but delays other processes.
 
-Another process waits for the same lock. ``linger=`` delays this process, and the delay is measured, too.
+Another process waits for the same lock, and its delay is measured.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ NORMAL = "hand-over by a holder that releases"
 
 
 def measure(plan: Plan) -> Result:
-    """Measure the loop alone, with the contenders in turns. Then measure how long another process waits for the loop's
-    lock."""
     result = Result("one task takes the same lock in a loop")
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()
@@ -67,8 +65,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
-    """Acquire the lock in a loop, until the process ``other`` has acquired it. Return the monotonic times, in seconds, at which
-    ``other`` asked for the lock and acquired it."""
+    """Acquire the lock in a loop, until the process ``other`` has it. Return when that process asked for it and got it."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))
     while not answer.done():
@@ -80,8 +77,7 @@ async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float,
 
 
 def _ask(pipe: Connection, url: str) -> None:
-    """Run the process that asks for the lock. For each number of seconds from the pipe, sleep that long, acquire the lock, and
-    report the times of asking and acquiring."""
+    """Run the other process. For each number of seconds from the pipe, it sleeps that long, and acquires the lock."""
     lock = holdfast.Lock(url, f"{PREFIX}asked", ttl=TTL)
     lock.acquire()
     lock.release()

@@ -13,7 +13,6 @@ from holdfast_lab.bench.plan import PREFIX
 
 
 def facts(server: Bare) -> dict[str, Any]:
-    """Return the machine, the versions of server and packages, and the current load."""
     info = server.info("server")
     name = "Valkey" if "valkey_version" in info else "Redis"
     return {
@@ -57,17 +56,17 @@ def _version(package: str) -> str | None:
 
 
 def resident() -> int:
-    """Return the resident memory of this process, in bytes."""
+    """Return the resident memory of this process in bytes."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # without /proc, the peak memory is used instead
+    except OSError:  # without /proc: the peak memory
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def tidy(server: Bare) -> None:
-    """Delete the keys that the measurements have left on the server. They would expire only after twenty minutes or more."""
+    """Delete the keys that the measurements have left on the server."""
     cursor = b"0"
     while True:
         cursor, keys = server("SCAN", cursor, "MATCH", f"*{PREFIX}*", "COUNT", 1000)

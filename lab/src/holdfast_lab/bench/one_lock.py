@@ -1,5 +1,4 @@
-"""Measure 16 tasks, or 16 threads, of one process that acquire the same lock. A check while the lock is held counts
-overlaps."""
+"""Measure 16 tasks, or 16 threads, of one process that acquire the same lock."""
 
 from __future__ import annotations
 
@@ -15,11 +14,10 @@ CROWD = 16
 TASKS, THREADS = f"{CROWD} tasks", f"{CROWD} threads"
 
 LOCAL, LOCAL_AIO = "threading.Lock (no server)", "asyncio.Lock (no server)"
-"""Contenders that serve as lower bounds: locks inside the process, without a server."""
+"""Lower bounds: locks inside the process, without a server."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure acquisitions per second by tasks and by threads. While the lock is held, only the check for overlaps runs."""
     result = Result(f"{TASKS}, and {THREADS}, of one process on one lock")
     with asyncio.Runner() as runner:
         result.rows = runner.run(_tasks(plan)) + _threads(plan)
@@ -60,7 +58,7 @@ def _row(name: str, rounds: list[float], witness: Witness, group: str) -> Row:
 
 
 class _Local:
-    """An asyncio.Lock whose release is a coroutine that lets other tasks run, as the release of a lock on a server does."""
+    """An asyncio.Lock whose release lets other tasks run, as the release of a lock on a server does."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

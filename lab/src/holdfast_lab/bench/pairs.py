@@ -1,4 +1,4 @@
-"""Measure the time to acquire and release a free lock. The contenders take turns, with a few pairs in each turn."""
+"""Measure the time to acquire and release a free lock. The contenders take turns of a few pairs each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from holdfast_lab.bench.report import Row, times
 from holdfast_lab.bench.rivals import AnyAsyncLock, AnyLock
 
 WARM_UP = 50
-"""Number of pairs (acquire and release) at the start that are not measured, because they open the connections."""
+"""Number of pairs at the start that are not measured, because they open the connections."""
 
 _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release of each lock. Each lock has ``rounds`` turns of ``at_a_time`` pairs. Return a row of
-    the report, in the group ``group``, for each lock."""
+    """Measure the pairs of each lock, in ``rounds`` turns of ``at_a_time`` pairs."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     def turn(name: str, many: int = at_a_time) -> None:
@@ -37,8 +36,7 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release in an event loop. Each lock has ``rounds`` turns of ``at_a_time`` pairs. Return a
-    row of the report, in the group ``group``, for each lock."""
+    """Measure the pairs of each lock, in ``rounds`` turns of ``at_a_time`` pairs."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     async def turn(name: str, many: int = at_a_time) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a measurement: the server, the time per contender, and the order in which contenders take turns."""
+"""The settings of a measurement, and the order in which contenders take turns."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 PREFIX = "holdfast-bench:"
-"""Start of the names of all locks that the benchmark uses."""
+"""Start of the names of all locks."""
 
 TTL = 30.0
-"""Lease time of all locks, in seconds. It is holdfast's default, and holdfast renews such leases."""
+"""Lease time of all locks in seconds: the default of holdfast, which renews such leases."""
 
 SECONDS, QUICK_SECONDS = 5.0, 2.0
-"""Seconds of measurement for each contender (compared lock), by default and with ``--quick``."""
+"""Seconds of measurement for each contender, by default and with ``--quick``."""
 
 SMOKE = 0.5
-"""If a contender has less than this number of seconds, the run is a smoke test: it only shows that everything works."""
+"""With fewer seconds for a contender, the run is a smoke test: it only shows that everything works."""
 
 SHORTEST = 0.5
-"""Minimum length of a round, in seconds, if there are more than two rounds. A lock that polls asks only ten times a second, so
-a shorter round would contain only a few of its requests."""
+"""Minimum length of a round in seconds.
+
+A lock that polls asks only ten times a second, so a shorter round would contain only a few of its requests.
+"""
 
 
 class Plan(NamedTuple):
     """The settings of a measurement.
 
-    ``seconds`` is the time that each contender (compared lock) gets in each group of a scenario, over all rounds.
+    ``seconds`` is the time of each contender in each group of a scenario, over all rounds.
     """
 
     url: str
@@ -40,36 +42,33 @@ class Plan(NamedTuple):
 
     @property
     def smoke(self) -> bool:
-        """True if the run is a smoke test, too short for reliable figures. Targets that need more time are not checked then."""
+        """True if the run is too short for reliable figures. Some targets are not checked then."""
         return self.seconds < SMOKE
 
     @property
     def watch(self) -> float:
-        """Seconds for which the requests of waiters are counted. Each waiter refreshes its position in the queue once a
-        second."""
+        """Seconds for which the requests of waiters are counted. Each refreshes its position once a second."""
         return self.seconds if self.smoke else max(2.0, self.seconds)
 
     @property
     def slice(self) -> float:
-        """Duration of one round, in seconds."""
+        """Duration of one round in seconds."""
         return self.seconds / self.rounds
 
     def many(self, full: int, quick: int) -> int:
-        """Return the number of locks, waiters or leases to use: ``quick`` with --quick, fewer in a smoke test, otherwise
-        ``full``."""
+        """Return how many locks, waiters or leases to use: ``quick`` with --quick, fewer in a smoke test, else ``full``."""
         return max(20, full // 100) if self.smoke else quick if self.quick else full
 
 
 def turns(contenders: Sequence[str], rounds: int) -> Iterator[str]:
-    """Yield the contenders in rotating order (A B C, B C A, …), so that changes of the machine's load affect all of them
-    equally."""
+    """Yield the contenders in rotating order (A B C, B C A, …), so that the machine's load affects all of them equally."""
     for number in range(rounds):
         for place in range(len(contenders)):
             yield contenders[(number + place) % len(contenders)]
 
 
 def in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], T]) -> dict[str, list[T]]:
-    """Run the contenders (compared locks) in turns, ``rounds`` times each, and return the results of each, by name."""
+    """Run the contenders in turns, and return the results of each."""
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for name in turns(contenders, rounds):
         found[name].append(run(name))
@@ -77,8 +76,7 @@ def in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], T]) ->
 
 
 async def tasks_in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], Awaitable[T]]) -> dict[str, list[T]]:
-    """Run the contenders (compared locks) in turns in an event loop, ``rounds`` times each. Return the results of each, by
-    name."""
+    """Run the contenders in turns in an event loop, and return the results of each."""
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for name in turns(contenders, rounds):
         found[name].append(await run(name))

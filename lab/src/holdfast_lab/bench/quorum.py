@@ -1,4 +1,4 @@
-"""Measure a Redlock on five private servers: a free lock, a lock with some servers stopped, and twenty threads that compete."""
+"""Measure a Redlock on five private servers: free, with some servers stopped, and with twenty threads that compete."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ OURS, OURS_AIO, REDLOCK_PY = "holdfast.Redlock", "holdfast.aio.Redlock", "redloc
 FLOOR = f"{SET_DELETE}, to all at once"
 TURN = 20
 LIMIT = 0.2
-"""Seconds to wait for the votes of the servers in one round; the default of ``answer_within=``."""
+"""Default of ``answer_within=``, in seconds."""
 THREADS, TASKS = "free, threads", "free, asyncio"
 
 _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Measure a free lock, a lock for which many threads compete, and a lock with some servers stopped. Contenders take
-    turns."""
     result = Result(f"a lock over {SERVERS} servers", chart="p50_ms")
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(private(port=True, password="")) for _ in range(SERVERS)]
@@ -54,8 +52,7 @@ def measure(plan: Plan) -> Result:
 
 
 class _Broadcast:
-    """A bare lock, as a lower bound. It sends the two commands of the simplest lock to all servers before it reads any
-    reply."""
+    """A bare lock, as a lower bound. It sends each command to all servers before it reads any reply."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._servers = [Bare(url) for url in urls]
@@ -83,7 +80,7 @@ class _Broadcast:
 
 
 class _RedlockPy:
-    """A lock of redlock-py with default settings. `acquire` tries again until it has acquired the lock."""
+    """A lock of redlock-py with default settings, which tries again until it is acquired."""
 
     def __init__(self, urls: Sequence[str], name: str) -> None:
         self._manager = importlib.import_module("redlock").Redlock(list(urls))
@@ -131,7 +128,7 @@ def _judge_free(result: Result) -> None:
 
 
 def _some(lock: Any, seconds: float) -> list[float]:
-    """Acquire and release the lock for ``seconds`` seconds. Return the duration of each pair, in seconds."""
+    """Acquire and release the lock for ``seconds``. Return the duration of each pair."""
     noted, end = [], _clock() + seconds
     while (start := _clock()) < end:
         lock.acquire()

@@ -1,5 +1,4 @@
-"""The report of a scenario, as text and JSON: a row for each contender (compared lock), and figures with targets and
-verdicts."""
+"""The report of a scenario, as text and JSON: a row for each contender, and figures with targets and verdicts."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 SCHEMA = 1
-"""Version of the JSON document. It is raised when a field is removed or changes its meaning, but not when a field is added."""
+"""Version of the JSON document. It is raised when a field is removed or changes its meaning."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {"≤": operator.le, "≥": operator.ge, "=": operator.eq}
 
 
 class Measure(NamedTuple):
-    """A column of the report: its unit, the number of decimals to print, and its meaning."""
+    """A column of the report."""
 
     unit: str
     decimals: int
@@ -49,40 +48,38 @@ MEASURES = {
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Return the quantile ``q`` of the values (nearest rank, not interpolated). For example, a ``q`` of 0.5 gives the
-    median."""
+    """Return the quantile ``q`` (nearest rank, not interpolated)."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
 def jain(counts: Sequence[int]) -> float:
-    """Return Jain's index of fairness of n counts (R. Jain et al., DEC-TR-301, 1984).
+    """Return Jain's index of fairness (R. Jain et al., DEC-TR-301, 1984).
 
-    The index is 1 if all counts are equal, and 1/n if all but one are 0.
+    The index is 1 if all n counts are equal, and 1/n if all but one are 0.
     """
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts)) if any(counts) else 0.0
 
 
 @dataclass
 class Row:
-    """A row of the report: the measured values of one contender."""
+    """The measured values of one contender."""
 
     contender: str
     values: dict[str, float]
     """Measured values, by the names in `MEASURES`."""
     group: str = ""
-    """Name of the group of contenders that are compared with each other."""
+    """Name of the contenders that are compared with each other."""
     rounds: list[float] = field(default_factory=list)
-    """The measured value of each round, such as its operations per second; empty if the measurement had no rounds."""
+    """The measured value of each round, such as its operations per second."""
 
 
 def rates(contender: str, rounds: list[float], group: str = "") -> Row:
-    """Return a row with the median of several rounds. Each round is given as its operations per second."""
+    """Return a row with the median of rounds, each given as its operations per second."""
     return Row(contender, {"per_second": median(rounds)}, group, rounds)
 
 
 def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
-    """Return a row with the median, 99th percentile, maximum and number of these durations."""
     ms = [1000 * s for s in seconds]
     values = {"p50_ms": quantile(ms, 0.5), "p99_ms": quantile(ms, 0.99), "longest_ms": max(ms), "n": float(len(ms))}
     return Row(contender, values, group)
@@ -90,7 +87,7 @@ def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
 
 @dataclass
 class Figure:
-    """A number of the report. It may have a target, and then says whether the target was met."""
+    """A number of the report. If it has a target, it says whether the target was met."""
 
     name: str
     value: float
@@ -115,20 +112,18 @@ class Figure:
 
 @dataclass
 class Result:
-    """The result of a scenario: its rows, figures and notes."""
-
     title: str
     rows: list[Row] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     chart: str = "per_second"
-    """Name of the measure that the chart shows."""
+    """The measure that the chart shows."""
     name: str = ""
     seconds: float = 0.0
-    """Duration of the measurement, in seconds."""
+    """Duration of the measurement in seconds."""
 
     def value(self, contender: str, measure: str, group: str = "") -> float | None:
-        """Return a measured value of a contender (compared lock), or None if the contender was left out."""
+        """Return a measured value of a contender; None if it was left out."""
         found = (row for row in self.rows if (row.contender, row.group) == (contender, group))
         return next((row.values[measure] for row in found), None)
 
@@ -177,12 +172,11 @@ class Result:
 
 
 def _rounded(value: float) -> float | None:
-    """Round a value to six digits for JSON. Return None for an infinite value, which JSON cannot represent."""
+    """Round a value to six digits. JSON cannot represent an infinite value."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def shown(measure: str, value: float) -> str:
-    """Format a value with the decimals of its measure."""
     return f"{value:,.{MEASURES[measure].decimals}f}"
 
 
@@ -197,7 +191,7 @@ def _table(group: str, rows: Sequence[Row]) -> list[str]:
 
 
 def document(results: Iterable[Result], machine: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON document of all results; `docs/benchmarks.md` describes it."""
+    """Return the JSON document, which `docs/benchmarks.md` describes."""
     return {
         "schema": SCHEMA,
         "machine": machine,

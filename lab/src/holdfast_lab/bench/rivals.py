@@ -1,5 +1,4 @@
-"""The locks that the benchmark compares: those of holdfast and of other libraries. Libraries that are not installed are left
-out."""
+"""The locks that the benchmark compares. Libraries that are not installed are left out."""
 
 from __future__ import annotations
 
@@ -20,27 +19,23 @@ REDIS_PY, PYTHON_REDIS_LOCK = "redis-py Lock", "python-redis-lock"
 OURS_AIO, FAIR_AIO, REDIS_AIO = "holdfast.aio.Lock", "holdfast.aio.FairLock", "redis.asyncio Lock"
 
 CONNECTIONS = 20_000
-"""Size of connection pools. It is so large that no contender has to wait for a connection, or fails for lack of one."""
+"""Size of connection pools. No contender has to wait for a connection, or fails for lack of one."""
 
 
 class AnyLock(Protocol):
-    """The interface that all compared locks for threads have."""
-
     def acquire(self) -> bool | None: ...
 
     def release(self) -> Any: ...
 
 
 class AnyAsyncLock(Protocol):
-    """The interface that all compared locks for tasks have."""
-
     async def acquire(self) -> bool: ...
 
     async def release(self) -> Any: ...
 
 
 def missing() -> list[str]:
-    """Return a line for each lock that cannot be compared, with the reason."""
+    """Return a line for each library that is left out."""
     lines = []
     if find_spec("redis_lock") is None:
         lines.append('python-redis-lock is left out: run pip install "holdfast-lab[bench]" to include it')
@@ -50,7 +45,7 @@ def missing() -> list[str]:
 
 
 class Threads:
-    """Functions that create the compared locks for threads. All threads of a process share a client, as in most programs."""
+    """Functions that create locks for threads. All threads of a process share a client, as in most programs."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, max_connections=CONNECTIONS)
@@ -74,7 +69,7 @@ class Threads:
 
 
 class Tasks:
-    """Functions that create the compared locks for the tasks of one event loop."""
+    """Functions that create locks for the tasks of one event loop."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.asyncio.Redis.from_url(url, max_connections=CONNECTIONS)
@@ -93,6 +88,6 @@ class Tasks:
 
 
 def fence(lock: object) -> int | None:
-    """Return the fence of a held lock, or None if its library has no fences."""
+    """Return the fence of a held lock; None if its library has no fences."""
     lease = getattr(lock, "lease", None)
     return None if lease is None else lease.fence

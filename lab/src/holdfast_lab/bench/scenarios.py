@@ -1,4 +1,4 @@
-"""The table of all scenarios of ``holdfast bench``, and the function that runs one."""
+"""The table of all scenarios."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from holdfast_lab.bench.report import Result
 
 
 class Scenario(NamedTuple):
-    """A scenario of the benchmark: ``measure`` runs it, ``summary`` describes it in one line."""
-
     measure: Callable[[Plan], Result]
     summary: str
 
@@ -51,7 +49,6 @@ SCENARIOS = {
 
 
 def run(name: str, plan: Plan) -> Result:
-    """Run a scenario and return its result."""
     started = time.monotonic()
     result = SCENARIOS[name].measure(plan)
     result.name, result.seconds = name, time.monotonic() - started

@@ -1,4 +1,4 @@
-"""Measure ``holdfast run x -- true``: the time and memory that a lock around a command costs, from process start to end."""
+"""Measure ``holdfast run x -- true``: the time and memory of a lock around a command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ for line in sys.stdin:
 
 
 def measure(plan: Plan) -> Result:
-    """Measure all commands in turns. A small launcher process starts them. The lock server runs all the time."""
     result = Result("a command under a lock, from start to end", chart="wall_ms")
     with tempfile.TemporaryDirectory() as directory:
         commands = _commands(Path(directory))

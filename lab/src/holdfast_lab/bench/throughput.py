@@ -1,4 +1,4 @@
-"""Count acquisitions per second of threads or tasks that acquire and release locks as fast as they can."""
+"""Count the acquisitions per second of threads or tasks that use locks as fast as they can."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _clock = time.monotonic
 
 
 class Witness:
-    """A check that runs while the lock is held. It counts overlaps of two holders, and fences that are not higher than the
-    fence before."""
+    """A check while the lock is held. It counts overlaps, and fences that do not rise."""
 
     def __init__(self) -> None:
         self.wrong = 0
@@ -34,9 +33,9 @@ class Witness:
 
 
 def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None = None) -> float:
-    """Run one thread per lock object for ``seconds`` seconds. Return the acquisitions per second of all threads together.
+    """Run one thread per lock object for ``seconds``. Return the acquisitions per second of all together.
 
-    Acquisitions that are still running at the end are not counted. ``witness`` checks each acquisition while the lock is held.
+    Acquisitions that still run at the end are not counted.
     """
     counts = [0] * len(locks)
     start = threading.Barrier(len(locks) + 1)
@@ -71,9 +70,9 @@ def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None
 
 
 async def by_tasks(locks: Sequence[AnyAsyncLock], seconds: float, witness: Witness | None = None) -> float:
-    """Run one task per lock object for ``seconds`` seconds. Return the acquisitions per second of all tasks together.
+    """Run one task per lock object for ``seconds``. Return the acquisitions per second of all together.
 
-    Acquisitions that are still running at the end are not counted. ``witness`` checks each acquisition while the lock is held.
+    Acquisitions that still run at the end are not counted.
     """
     end = _clock() + seconds
 

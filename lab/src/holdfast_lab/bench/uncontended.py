@@ -13,12 +13,10 @@ from holdfast_lab.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAs
 from holdfast_lab.bench.wiretap import Wiretap
 
 TURN = 20
-"""Number of pairs (acquire and release) that each contender (compared lock) runs before the next contender runs."""
+"""Number of pairs of acquire and release in one turn of a contender."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure all contenders in turns of a few milliseconds, so that changes of the machine's load affect all of them
-    equally."""
     result = Result("a free lock, one caller: acquire + release", chart="p50_ms")
     result.rows = _threads(plan)
     with asyncio.Runner() as runner:
@@ -33,7 +31,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """Return the number of rounds that fit into the planned time, if one pair of acquire and release takes 0.3 ms."""
+    """Return how many rounds fit into the planned time, if a pair takes 0.3 ms."""
     return max(2, int(plan.seconds / (TURN * 0.0003)))
 
 
@@ -62,7 +60,7 @@ async def _tasks(plan: Plan) -> list[Row]:
 def _commands_per_pair(url: str, pairs: int = 100) -> float:
     """Return the number of commands that reach the server per acquire and release.
 
-    The record that each process writes (a SET every 20 s, independent of the number of locks) is not counted.
+    The process record, a SET every 20 s, is not counted.
     """
     lock = holdfast.Lock(url, f"{PREFIX}free:count", ttl=TTL)
     lock.acquire()

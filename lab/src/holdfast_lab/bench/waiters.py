@@ -1,4 +1,4 @@
-"""Measure ten thousand tasks, in two processes, that wait for a hundred locks: their connections, requests and memory."""
+"""Measure ten thousand tasks that wait for a hundred locks: their connections, requests and memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from holdfast_lab.bench.workers import Worker, workers
 
 PROCESSES, LOCKS = 2, 100
 EVENT = "asyncio.Event (no lock)"
-"""Contender that serves as a lower bound: tasks that wait for an event of their own process. There is no lock."""
+"""Lower bound: tasks that wait for an event of their own process."""
 
 HELD = 600.0
-"""Lease time, in seconds, of the locks that the waiters wait for. It is so long that none is renewed while requests are
-counted."""
+"""Lease time of the locks in seconds. None is renewed while requests are counted."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure many waiters of holdfast and of asyncio.Event, and a tenth as many of redis.asyncio, which poll ten times a
-    second."""
+    """Measure waiters of holdfast and of asyncio.Event, and a tenth as many of redis.asyncio, which poll ten times a second."""
     count = plan.many(10_000, 10_000)
     result = Result(f"{count:,} tasks in {PROCESSES} processes wait for {LOCKS} locks, and nothing changes", chart="bytes")
     for name, many in ((OURS_AIO, count), (REDIS_AIO, count // 10), (EVENT, count)):
@@ -68,7 +66,7 @@ def _row(plan: Plan, name: str, count: int) -> Row:
 
 
 def _hold(stack: ExitStack, url: str, name: str, key: str) -> None:
-    """Acquire a lock with the library of this contender, and hold it until the exit stack is closed."""
+    """Hold a lock until the exit stack is closed."""
     if name == OURS_AIO:
         lock = holdfast.Lock(url, key, ttl=HELD)
         lock.acquire()
@@ -101,7 +99,7 @@ def _wait(pipe: Connection, url: str, name: str, count: int) -> None:
 async def _serve(pipe: Connection, url: str, name: str, count: int) -> None:
     async with Tasks(url) as makers:
         waiter = _waiter(makers, name)
-        if name != EVENT:  # use a lock once first, so that memory that each process needs only once is not counted
+        if name != EVENT:  # the first use needs memory that each process needs only once
             first = makers.make[name](f"{PREFIX}waiters:first")
             await first.acquire()
             await first.release()
@@ -134,8 +132,7 @@ def _waiter(makers: Tasks, name: str) -> Callable[[int], Coroutine[None, None, N
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel tasks until all have ended. Cancelling once is not enough, because some locks swallow a cancellation during a
-    request."""
+    """Cancel tasks until all have ended. Some locks swallow a cancellation during a request."""
     pending = set(tasks)
     while pending:
         for task in pending:
@@ -148,8 +145,7 @@ async def _order(pipe: Connection, expected: str) -> None:
 
 
 async def _settled(patience: float) -> None:
-    """Wait until this process uses almost no processor time, because all its waiters are queued then. Wait at most ``patience``
-    seconds."""
+    """Wait until this process uses almost no processor time. All its waiters are queued then."""
     deadline = time.monotonic() + patience
     share = 1.0
     while share > 0.1 and time.monotonic() < deadline:

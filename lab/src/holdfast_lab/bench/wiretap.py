@@ -1,6 +1,6 @@
-"""Record the commands that reach the server, in order. A thread reads them from the output of MONITOR.
+"""Record the commands that reach the server, from the output of MONITOR.
 
-MONITOR slows the server down, so no time is measured while it runs.
+MONITOR slows the server down, so no time is measured meanwhile.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _END = b"end of the recording"
 
 
 class Seen(NamedTuple):
-    """A command that the server executed, as MONITOR shows it."""
+    """A command, as MONITOR shows it."""
 
     at: float
-    """Server time, in seconds, at which the command began."""
+    """Server time in seconds at which the command began."""
     source: str
     """Address of the client; ``lua`` for a command inside a script."""
     name: str
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 class Wiretap:
-    """A recorder of the commands of all clients during a ``with`` block. It parses them after the block, to save time."""
+    """A recorder of the commands of all clients during a ``with`` block. It parses them afterwards, to save time."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -54,12 +54,12 @@ class Wiretap:
 
     @cached_property
     def seen(self) -> list[Seen]:
-        """All recorded commands, including those inside scripts."""
+        """All commands, including those inside scripts."""
         return [_parsed(found) for line in self._lines if (found := _LINE.match(line))]
 
     @cached_property
     def from_clients(self) -> list[Seen]:
-        """The recorded commands that clients sent, without those inside scripts."""
+        """The commands that clients sent."""
         lines = (line for line in self._lines if b" lua] " not in line[:64])
         return [_parsed(found) for line in lines if (found := _LINE.match(line))]
 

@@ -1,5 +1,4 @@
-"""The worker processes of a scenario. They are forked from a clean process, get orders through pipes, and end with the
-scenario at the latest."""
+"""The worker processes of a scenario. They are forked from a clean process, and get orders through pipes."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ class _Failed(NamedTuple):
 
 
 class Worker:
-    """A worker process of the benchmark, as the main process sees it. ``pipe`` is the main process's end of the pipe between
-    the two."""
+    """A worker process, as the main process sees it."""
 
     def __init__(self, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
         self.pipe, theirs = _SPACE.Pipe()
@@ -35,8 +33,7 @@ class Worker:
         self.pipe.send(what)
 
     def hear(self) -> Any:
-        """Return the next message of the worker. Raises RuntimeError if the worker failed, with its traceback, or if it ended
-        early."""
+        """Return the next message of the worker. Raises RuntimeError if it failed, with its traceback, or ended early."""
         try:
             said = self.pipe.recv()
         except EOFError:
@@ -50,7 +47,7 @@ class Worker:
         return self.hear()
 
     def end(self) -> None:
-        """Close the pipe, wait until the worker ends, and kill it if it does not."""
+        """Close the pipe, and wait for the worker's end. Kill it if it does not end."""
         self.pipe.close()
         self.process.join(_PATIENCE)
         if self.process.is_alive():
@@ -60,8 +57,7 @@ class Worker:
 
 @contextmanager
 def workers(count: int, target: Callable[..., None], *arguments: object) -> Iterator[list[Worker]]:
-    """Start ``count`` processes, each of which runs ``target(pipe, *arguments)``. Yield the processes, and end them after the
-    ``with`` block."""
+    """Start ``count`` processes that run ``target(pipe, *arguments)``, and end them after the ``with`` block."""
     started: list[Worker] = []
     try:
         for _ in range(count):

@@ -1,2 +1,1 @@
-"""The demonstrations of ``holdfast demo``, except the tour. The table of all of them, and the code that they share, are in
-`holdfast.cli.demo`."""
+"""The demonstrations of ``holdfast demo``, except the tour. Their table and their common code are in `holdfast.cli.demo`."""

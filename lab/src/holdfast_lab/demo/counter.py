@@ -23,17 +23,16 @@ if TYPE_CHECKING:
 
 PROCESSES = 2
 EACH = 1000
-"""Number of times that each process adds 1 to the number."""
+"""How often each process adds 1."""
 
 ROUNDS = 5
-"""Maximum number of rounds without a cure. The rounds end as soon as an addition is lost. A loss is likely, but depends on
-chance."""
+"""Maximum number of rounds without a cure, which end as soon as an addition is lost. This is likely, but depends on chance."""
 
 HEAD_START = 0.05
-"""Seconds between telling the processes to count and their common start."""
+"""Seconds between the order to count and the common start."""
 
 KEPT = 600_000
-"""Milliseconds after which the keys of the demo expire, in case the demo is killed."""
+"""Milliseconds after which the keys expire, in case the demonstration is killed."""
 
 WAYS = {
     "naive": "GET, add 1, SET",
@@ -45,8 +44,6 @@ WAYS = {
 
 
 def main(*, as_json: bool) -> int:
-    """Run this demonstration, print its outcome, and return the exit code."""
-
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, Stage(server.url) as stage:
             screen.line(f"holdfast demo counter: {PROCESSES} processes on {stage.server} add 1 to a number {EACH} times")
@@ -65,8 +62,10 @@ def main(*, as_json: bool) -> int:
 
 
 def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
-    """Let all processes count at the same time, in one of `WAYS`. Print and return the numbers of counted and lost additions.
-    Without a cure, repeat this until an addition is lost, at most `ROUNDS` times."""
+    """Let all processes count at the same time, in one of `WAYS`.
+
+    Without a cure, repeat this until an addition is lost.
+    """
     screen.title(WAYS[way])
     expected = PROCESSES * EACH
     for number in range(1, (ROUNDS if way == "naive" else 1) + 1):
@@ -90,7 +89,6 @@ def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
 
 
 def judge(facts: Facts) -> list[Check]:
-    """Return the checks of this demonstration: additions are lost without a cure, and none with each of the four cures."""
     ways = facts["ways"]
     checks = [Check(f"without a cure, additions are lost: {ways['naive']['lost']}", ways["naive"]["lost"] > 0)]
     for way, name in (("incr", "INCR"), ("transaction", "the transaction"), ("script", "the script"), ("lock", "the lock")):
@@ -102,7 +100,7 @@ def judge(facts: Facts) -> list[Check]:
 
 
 def count(url: str, times: str) -> None:
-    """Run a counting process: for each line on stdin (way, key and start time), add 1 to the key ``times`` times."""
+    """Run a counting process. A line on stdin has the way, the key and the start time."""
     redis = client(url)
     redis.ping()  # connect before the measurement
     say(ready=True)
@@ -117,7 +115,7 @@ def count(url: str, times: str) -> None:
 
 
 def naive(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with GET and SET, without a cure. Another process may write between the two commands."""
+    """Return a function that adds 1 with GET and SET. Another process may write between the two."""
 
     def add() -> None:
         number = int(redis.get(key) or 0)
@@ -127,8 +125,6 @@ def naive(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with the single command INCR, the first cure."""
-
     def add() -> None:
         redis.incr(key)
 
@@ -137,8 +133,7 @@ def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
-    """Return a function for the second cure. It adds 1 in a transaction, repeats this after a conflict, and returns the
-    number of attempts."""
+    """Return a function that adds 1 in a transaction, again after a conflict, and returns the number of attempts."""
 
     def add() -> int:
         tries = 0
@@ -156,7 +151,7 @@ def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
 
 
 def script(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with a Lua script, the third cure. The server runs no other command during the script."""
+    """Return a function that adds 1 with a Lua script. The server runs no other command during a script."""
     add_one = redis.register_script(Path(__file__).with_name("add_one.lua").read_text(encoding="ascii"))
 
     def add() -> None:
@@ -166,7 +161,6 @@ def script(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def lock(redis: redis.Redis, url: str, key: str) -> Callable[[], Any]:
-    """Return a function that adds 1 with GET and SET under a lock, the fourth cure. Only one process at a time does this."""
     add_one = naive(redis, url, key)
     own = holdfast.Lock(url, f"{key}:lock")
 

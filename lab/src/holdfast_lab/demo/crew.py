@@ -1,8 +1,6 @@
-"""The processes of ``holdfast demo schedule``. Each process serves a schedule. For comparison, it also runs a job by a plain
-timer.
+"""The processes of ``holdfast demo schedule``. Each serves a schedule and, for comparison, runs a job by a plain timer.
 
-The clocks of some processes, ``time.time()``, are set wrong by some seconds. For each run, the process appends a record to a
-list on the server, with the correct time.
+Their clocks, ``time.time()``, are wrong by some seconds. A list on the server gets a record of each run, with the correct time.
 """
 
 from __future__ import annotations
@@ -19,16 +17,16 @@ from holdfast.cli.demo.actors import act, hear, say
 from holdfast.cli.demo.stage import client
 
 TTL = 2.0
-"""Lease time of a run, in seconds."""
+"""Lease time of a run in seconds."""
 
 KEPT = 600
-"""Seconds after which the lists expire, in case the demo is killed."""
+"""Seconds after which the list expires, in case the demonstration is killed."""
 
 _truly = time.time
 
 
 class Paper:
-    """The list on the server to which the processes append a record of each run."""
+    """The list on the server with a record of each run."""
 
     def __init__(self, url: str, key: str) -> None:
         self._client: redis.Redis = client(url)
@@ -36,7 +34,6 @@ class Paper:
         self._client.ping()  # connect before the first run
 
     def write(self, **facts: object) -> None:
-        """Append a record with these facts, the process id and the true time."""
         with self._client.pipeline() as pipe:
             pipe.rpush(self._key, json.dumps({**facts, "pid": os.getpid(), "at": _truly()}))
             pipe.expire(self._key, KEPT)
@@ -44,11 +41,9 @@ class Paper:
 
 
 def serve(url: str, name: str, key: str, skew: str) -> None:
-    """Run a process of the demo: serve the schedule, run the timer's job, and call ``run_now`` for each job name read from
-    stdin.
+    """Run a process: serve the schedule ``name``, run the timer's job, and run each job named on stdin at once.
 
-    ``name`` is the name of the schedule, and ``key`` is the list for the records. ``skew`` is the number of seconds to add to
-    this process's clock.
+    ``key`` is the list for the records, and ``skew`` the number of seconds to add to this process's clock.
     """
     seconds = float(skew)
     time.time = lambda: _truly() + seconds
@@ -77,8 +72,10 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """Try a plain ``SET NX`` lock at each second of this process's own clock, and run a job if the lock is free. Programs
-    without a schedule do the same."""
+    """At each second of this process's clock, run a job if a plain ``SET NX`` lock is free.
+
+    Programs without a schedule do the same.
+    """
     server = client(url)
     while True:
         tick = int(time.time()) + 1

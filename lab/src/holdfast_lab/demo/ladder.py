@@ -1,7 +1,6 @@
 """``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it.
 
-The simulator searches for such an order of events, and finds it quickly. The locks, called rungs, are in
-`holdfast_lab.ladder`. No server is needed, because the simulator contains one.
+The simulator searches for this order. It contains the server, so no other server is needed.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ WIDTH = 80
 
 
 def main(*, as_json: bool) -> int:
-    """Run this demonstration and return its exit code."""
-
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         screen.line("holdfast demo ladder: a simulator tries schedules until a rule is broken")
         checks: list[Check] = []
@@ -34,8 +31,7 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Return the checks of a rung (simple lock): the search finds how it breaks, and finds no way to break the improved
-    lock."""
+    """Return the checks of a step: the search breaks the rung, and does not break its cure."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"
@@ -48,7 +44,6 @@ def judge(step: Step, number: int) -> list[Check]:
 
 
 def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
-    """Print a rung (simple lock): the failure of the lock, the schedule of events that breaks it, and the checks."""
     screen.title(f"{number}. {step.rung.title}")
     for text in (step.rung.about, f"Tried with {step.fall.scenario.about}.", step.fall.wrong):
         for line in textwrap.wrap(text, WIDTH - 2):
@@ -63,7 +58,6 @@ def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
 
 
 def facts(step: Step) -> Facts:
-    """Return the facts of a rung (simple lock and its failure), for the JSON output."""
     found = step.found
     return {
         "name": step.rung.name,

@@ -1,4 +1,4 @@
-"""The processes of ``holdfast demo quorum``: members, which use a Redlock, and a wire (TCP proxy) between two servers.
+"""The processes of ``holdfast demo quorum``: members, which use a Redlock, and a wire, which is a TCP proxy.
 
 Like the processes of `actors`, they read orders as lines from stdin, and print their results as JSON.
 """
@@ -16,35 +16,35 @@ from holdfast import fencing
 from holdfast.cli.demo.actors import KEEP_FENCE, act, hear, say
 
 TTL = 2.0
-"""Lease time of the Redlocks, in seconds."""
+"""Lease time of the Redlocks in seconds."""
 
 MAX_TTL = 2.0
-"""Longest lease, in seconds. A server that restarted without its data casts no vote for this long."""
+"""Longest lease in seconds. A server that restarted without its data casts no vote for this long."""
 
 WITHIN = 0.2
 """Seconds to wait for the answer of a server."""
 
 SLACK = 1.0
-"""Seconds of delay that the checks allow on a busy machine. This is less than `TTL`, so that a vote that was left behind cannot
-expire before the check ends."""
+"""Seconds of delay that the checks allow on a busy machine.
+
+This is less than `TTL`: a vote that was left behind must not expire before the check ends.
+"""
 
 PATIENCE = 10.0
 """Seconds to wait for a lock."""
 
 
 def named(urls: Sequence[str]) -> dict[str, str]:
-    """Return the URLs of the servers under the names that the demonstration prints: ``server 1``, ``server 2``, ..."""
+    """Return the URLs of the servers by the names that are printed, such as ``server 1``."""
     return {f"server {number}": url for number, url in enumerate(urls, 1)}
 
 
 def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
-    """Return a Redlock on these servers, with the arguments that all processes of the demonstration use."""
     return holdfast.Redlock(named(urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN, wait=PATIENCE)
 
 
 def acquire_in_time(lock: holdfast.Redlock) -> bool:
-    """Acquire a lock. While too few servers can vote, try again. Raises QuorumError if this lasts longer than `PATIENCE`
-    seconds."""
+    """Acquire a lock. While too few servers can vote, try again, for at most `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -56,8 +56,11 @@ def acquire_in_time(lock: holdfast.Redlock) -> bool:
 
 
 class Member:
-    """A process that acquires Redlocks on command. ``data`` is the URL of the server with the ``key`` that the lock protects.
-    ``urls`` has the URLs of the servers that vote, separated by spaces."""
+    """A process that acquires Redlocks on command.
+
+    ``urls`` has the URLs of the servers that vote, separated by spaces. ``data`` is the URL of the server with the protected
+    ``key``.
+    """
 
     def __init__(self, urls: str, data: str, key: str) -> None:
         self._urls = urls.split()
@@ -65,7 +68,7 @@ class Member:
         self._lease: Any = None
 
     def _keep(self, acquire: Callable[[], bool], lock: holdfast.Lock | holdfast.Redlock) -> None:
-        """Call ``acquire``, which acquires ``lock``; keep the lease if that succeeds, and print the outcome."""
+        """Call ``acquire``, keep the lease if it succeeds, and print the outcome."""
         start = time.monotonic()
         facts: dict[str, Any] = {"error": "", "nodes": {}}
         taken = False
@@ -80,8 +83,7 @@ class Member:
         say(taken=taken, got=got, seconds=got - start, **facts)
 
     def work(self, name: str, times: str) -> None:
-        """Acquire the lock ``times`` times, each time write to the protected key with a fence check, and print the
-        acquisitions."""
+        """Acquire the lock ``times`` times, each time with a write to the protected key, and print the acquisitions."""
         lock = redlock(self._urls, name)
         takes: list[dict[str, Any]] = []
         again = 0
@@ -102,22 +104,21 @@ class Member:
         say(takes=takes, again=again)
 
     def hold(self, name: str) -> None:
-        """Wait for the lock, acquire and keep it, and print the outcome."""
+        """Wait for the lock, and keep it."""
         lock = redlock(self._urls, name)
         self._keep(lambda: acquire_in_time(lock), lock)
 
     def ask(self, name: str) -> None:
-        """Try once to acquire the lock, keep the lease if that succeeds, and print the outcome."""
+        """Try once to acquire the lock, and keep it."""
         lock = redlock(self._urls, name)
         self._keep(lambda: lock.acquire(blocking=False), lock)
 
     def let_go(self) -> None:
-        """Release the lock that this process keeps, and print the time."""
         self._lease.release()
         say(gone=time.monotonic())
 
     def until(self) -> None:
-        """Wait for the end of the kept lease; print when it ended, and whether its ``lost`` event was set."""
+        """Wait for the end of the kept lease. Print when it ended, and whether its ``lost`` event was set."""
         end = time.monotonic()
         while left := self._lease.remaining():
             end = time.monotonic() + left
@@ -125,23 +126,21 @@ class Member:
         say(until=end, told=self._lease.lost.wait(SLACK))
 
     def left(self) -> None:
-        """Print the remaining seconds of the kept lease, and its fence."""
         say(left=self._lease.remaining(), fence=self._lease.fence)
 
     def write(self, text: str) -> None:
-        """Write to the protected key with the fence of the kept lease, even if it is lost; print whether the write was
-        accepted."""
+        """Write to the protected key with the fence of the kept lease, even if it is lost."""
         accepted = fencing.fenced_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
         say(accepted=accepted, fence=self._lease.fence)
 
     def single(self, url: str, name: str, replicas: str) -> None:
-        """Acquire a lock on a single server, with this number of replicas that must acknowledge it, and keep the lock."""
+        """Acquire and keep a lock on a single server, with this number of replicas that must acknowledge it."""
         lock = holdfast.Lock(url, name, ttl=2 * TTL, wait=SLACK, replicas=int(replicas))
         self._keep(lock.acquire, lock)
 
 
 def member(urls: str, data: str, key: str) -> None:
-    """Run a member process: each line on stdin names a method of `Member` to call, with its arguments."""
+    """Run a member. Each line on stdin names a method of `Member`, with its arguments."""
     self = Member(urls, data, key)
     say(ready=True)
     while words := hear().split():
@@ -149,7 +148,7 @@ def member(urls: str, data: str, key: str) -> None:
 
 
 def wire(_: str, port: str) -> None:
-    """Run a TCP proxy to a port of this machine; after a line on stdin, discard all bytes in both directions."""
+    """Run a TCP proxy to a port of this machine. After a line on stdin, it discards all bytes in both directions."""
     broken = False
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

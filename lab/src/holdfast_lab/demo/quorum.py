@@ -1,8 +1,7 @@
-"""``holdfast demo quorum``: a Redlock on five servers. Some servers are stopped or lose their data. A replica is shown for
-comparison.
+"""``holdfast demo quorum``: a Redlock on five servers, some of which are stopped or lose their data.
 
-Most scenes cause a fault. Each scene returns the facts that it has measured, and a function ``judge_...`` returns the checks of
-these facts. `members` has the code that the processes run.
+The last scene shows a replica, for comparison. Each scene returns what it has measured, and a function ``judge_...`` returns
+the checks. The processes run the code in `members`.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ from holdfast_lab.demo.members import MAX_TTL, PATIENCE, SLACK, TTL, WITHIN
 SERVERS, MAJORITY, PROCESSES = 5, 3, 3
 
 TIMES = 5
-"""Number of times that each process acquires the lock in a scene."""
+"""How often each process acquires the lock in a scene."""
 
 
 def main(*, as_json: bool) -> int:
-    """Run this demonstration, print its outcome, and return the exit code."""
-
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:
             cast = Cast(stack, screen)
@@ -47,7 +44,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Cast:
-    """The processes of the demonstration, and its servers: five that vote, one for the protected key, a primary, a replica."""
+    """The processes, and the servers: five that vote, one for the protected key, a primary and a replica."""
 
     def __init__(self, stack: ExitStack, screen: Screen) -> None:
         self.screen = screen
@@ -73,8 +70,10 @@ class Cast:
         self.fences: list[int] = []
         """Fences of all acquisitions in `work`, in order."""
         self.kept = f"{self.name}-kept"
-        """Name of the lock that one process keeps in scenes 3 and 4. The other scenes use another lock, because late votes for
-        that lock could disturb scenes 3 and 4."""
+        """The lock that one process keeps in scenes 3 and 4.
+
+        The other scenes use another lock, whose late votes cannot disturb these scenes.
+        """
 
     def start(self, role: str, *arguments: str) -> Actor:
         actor = Actor(" ".join(self.urls), role, *arguments, module=members.__name__)
@@ -85,13 +84,13 @@ class Cast:
         self.screen.line(f"  {text}")
 
     def say_answers(self, asked: Facts) -> None:
-        """Print the answer of each server, as reported by the process ``asked``, cut to the width of a line."""
+        """Print the answer of each server to the process."""
         for server, answer in asked["nodes"].items():
             self.say(f"  {server}: {answer.partition(':')[0][:60]}")
 
     @contextmanager
     def stopped(self, *numbers: int) -> Iterator[None]:
-        """Stop the servers with these numbers by SIGSTOP inside a ``with`` block, and continue them after it."""
+        """Stop these servers with SIGSTOP inside a ``with`` block."""
         try:
             for number in numbers:
                 self.servers[number].pause()
@@ -101,7 +100,7 @@ class Cast:
                 self.servers[number].resume()
 
     def work(self) -> Facts:
-        """Let all processes acquire the lock repeatedly at the same time; print and return the acquisitions and overlaps."""
+        """Let all processes acquire the lock repeatedly at the same time, and print the result."""
         for process in self.processes:
             process.tell("work", self.name, str(TIMES))
         heard = [process.hear(2 * PATIENCE) for process in self.processes]
@@ -124,8 +123,7 @@ class Cast:
         return facts
 
     def hold(self, process: Actor, name: str) -> Facts:
-        """Let a process acquire and keep a lock, after waiting if it is busy; return the process's answer. Raises ShowError if
-        the lock is not acquired."""
+        """Let a process wait for a lock and keep it. Raises ShowError if the lock is not acquired."""
         process.tell("hold", name)
         held = process.hear(2 * PATIENCE)
         if not held["taken"]:
@@ -139,8 +137,6 @@ class Cast:
 
 
 def judge_work(facts: Facts) -> list[Check]:
-    """Return the checks of a scene in which a majority of the servers votes: all acquire, without overlap, with rising
-    fences."""
     whole = facts["takes"] == facts["writes_accepted"] == facts["wanted"] > 0
     return [
         Check("every process acquires the lock each time, and its writes are accepted", whole),
@@ -149,20 +145,18 @@ def judge_work(facts: Facts) -> list[Check]:
 
 
 def all_up(cast: Cast) -> Facts:
-    """Play scene 1: all servers are up."""
     cast.screen.title(f"1. All {SERVERS} servers are up; each process acquires the lock {TIMES} times")
     return cast.work()
 
 
 def minority_away(cast: Cast) -> Facts:
-    """Play scene 2: two servers, a minority, are stopped."""
     cast.screen.title("2. Servers 4 and 5 are stopped (SIGSTOP)")
     with cast.stopped(3, 4):
         return cast.work()
 
 
 def one_forgets(cast: Cast) -> Facts:
-    """Play scene 3: one server restarts without its data; it casts no vote for a while, and the other four grant the lock."""
+    """Scene 3: one server restarts without its data. It casts no vote for a while, and the others grant the lock."""
     holder = cast.holder
     cast.screen.title("3. These two go on; server 1 is killed with -9, and starts again, empty")
     held = cast.hold(holder, cast.kept)
@@ -192,8 +186,6 @@ def one_forgets(cast: Cast) -> Facts:
 
 
 def judge_one_forgets(facts: Facts) -> list[Check]:
-    """Return the checks of scene 3: the server that lost its data votes again, but not before the longest lease has passed.
-    Until then, other locks can be acquired, and the held lock is not lost."""
     itself = facts["voted"] and facts["quiet"] >= MAX_TTL
     return [
         Check(f"it votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
@@ -203,8 +195,7 @@ def judge_one_forgets(facts: Facts) -> list[Check]:
 
 
 def majority_forgets(cast: Cast) -> Facts:
-    """Play scene 4: a majority of the servers restarts without its data while the lock is held, so that it might be
-    granted twice."""
+    """Scene 4: a majority restarts without its data while the lock is held, so that it might be granted twice."""
     cast.screen.title("4. While the lock is held, servers 1, 2 and 3 are killed, and start again, empty")
     holder, other = cast.holder, cast.processes[0]
     plain = f"plain-{cast.name}"
@@ -239,8 +230,6 @@ def majority_forgets(cast: Cast) -> Facts:
 
 
 def judge_majority_forgets(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: a plain SET NX lock is granted twice. The Redlock is granted again only after the first
-    lease has ended, with a higher fence, and the first holder learns of its loss."""
     first, second = facts["fences"]
     twice = all(len(servers) >= MAJORITY for servers in facts["plain"])
     return [
@@ -251,7 +240,7 @@ def judge_majority_forgets(facts: Facts) -> list[Check]:
 
 
 def majority_away(cast: Cast) -> Facts:
-    """Play scene 5: three servers, a majority, are stopped; no lock can be acquired, and no vote stays behind."""
+    """Scene 5: a majority is stopped. No lock can be acquired, and no vote stays behind."""
     cast.screen.title("5. A process holds the lock; then servers 3, 4 and 5 are stopped")
     holder, other = cast.holder, cast.processes[1]
     name = f"{cast.name}-other"
@@ -279,7 +268,7 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Wait up to `SLACK` seconds until no server has a vote for the lock. Return the numbers of servers that still have one."""
+    """Wait until no server has a vote for the lock, or `SLACK` seconds. Return the servers that still have one."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:
@@ -288,7 +277,6 @@ def _left(cast: Cast, name: str) -> list[int]:
 
 
 def judge_majority_away(facts: Facts) -> list[Check]:
-    """Return the checks of scene 5: acquiring fails quickly, the holder notices its loss, and no votes are left."""
     in_time = facts["error"] == "QuorumError" and facts["seconds"] <= WITHIN + SLACK
     return [
         Check(f"QuorumError within {WITHIN:g} s, plus {SLACK:g} s for a busy machine", in_time),
@@ -298,7 +286,6 @@ def judge_majority_away(facts: Facts) -> list[Check]:
 
 
 def all_back(cast: Cast) -> Facts:
-    """Play scene 6: all servers are back, and the process that has lost the lock writes late."""
     late = cast.holder
     cast.screen.title("6. All servers are back; the process that has lost the lock writes late")
     facts: Facts = {"work": cast.work()}
@@ -314,13 +301,12 @@ def all_back(cast: Cast) -> Facts:
 
 
 def judge_all_back(facts: Facts) -> list[Check]:
-    """Return the checks of scene 6: those of `judge_work`, and the refusal of the late write."""
     refused = not facts["late_write_accepted"] and not facts["value_changed"]
     return [*judge_work(facts["work"]), Check("the fence check refuses the late write", refused)]
 
 
 def replica_promoted(cast: Cast) -> Facts:
-    """Play scene 7: for comparison, a replica is promoted before it has received the lock of its primary."""
+    """Scene 7: a replica is promoted before it has received the lock of its primary."""
     one, two, *_ = cast.processes
     cast.screen.title("7. For comparison: one server, and a replica that lags behind and is promoted")
     wait_for(lambda: _link(cast.copy) == "up", "the replica does not follow its primary")
@@ -348,8 +334,6 @@ def replica_promoted(cast: Cast) -> Facts:
 
 
 def judge_replica_promoted(facts: Facts) -> list[Check]:
-    """Return the checks of scene 7: the promoted replica grants the lock a second time, with a higher fence. With replicas=1, a
-    lock is not granted at all."""
     first, second = facts["fences"]
     return [
         Check("a replica that lags behind grants the lock a second time", all(facts["given"]) and facts["both_for"] > 0),

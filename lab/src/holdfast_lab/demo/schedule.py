@@ -1,8 +1,6 @@
-"""``holdfast demo schedule``: three processes, two with wrong clocks, serve one schedule. Each tick runs once, even if a
-process is killed.
+"""``holdfast demo schedule``: three processes, two with wrong clocks, serve one schedule. Each tick runs once.
 
-`crew` has the code that the processes run. Each scene returns the facts that it has measured, and a function ``judge_...``
-returns the checks of these facts.
+Each scene returns what it has measured, and a function ``judge_...`` returns the checks. The processes run the code in `crew`.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from holdfast.cli.demo.stage import Stage
 from holdfast_lab.demo import crew
 
 SKEWS = (0.0, 5.3, -4.6)
-"""Seconds by which the clock of each process is ahead of the machine's clock; negative: behind."""
+"""Seconds by which the clock of each process is ahead of the machine's clock."""
 
 WATCHED = 4.0
-"""Seconds during which the demo counts ticks (scheduled times of a job)."""
+"""Seconds for which ticks are counted."""
 
 PATIENCE = 10.0
 
@@ -33,8 +31,6 @@ Lines = list[dict[str, Any]]
 
 
 def main(*, as_json: bool) -> int:
-    """Run this demonstration, print its outcome, and return the exit code."""
-
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:
             stage = stack.enter_context(Stage(stack.enter_context(private()).url))
@@ -48,7 +44,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Crew:
-    """The processes of the demonstration, and the list on the server to which they append a record of each run."""
+    """The processes, and their list with a record of each run."""
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self.screen = screen
@@ -59,12 +55,12 @@ class Crew:
             actor.hear()
 
     def lines(self, job: str) -> Lines:
-        """Return the records of a job's runs, oldest first."""
+        """Return the records of a job, oldest first."""
         raw: Any = self._client.lrange(self._key, 0, -1)
         return [line for line in map(json.loads, raw) if line["job"] == job]
 
     def await_line(self, job: str, count: int) -> dict[str, Any]:
-        """Wait for the record of the job's run number ``count``, and return it. Raises ShowError after `PATIENCE` seconds."""
+        """Wait for the job's record number ``count``. Raises ShowError after `PATIENCE` seconds."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             if len(lines := self.lines(job)) >= count:
@@ -74,8 +70,7 @@ class Crew:
 
 
 def ticks(staff: Crew) -> Facts:
-    """Play the scene with two scheduled jobs, one due each second and one each half second. For comparison, a timer in each
-    process runs a third job under a plain lock."""
+    """Run two jobs of the schedule and, for comparison, a job by a timer in each process, under a plain lock."""
     screen = staff.screen
     screen.title("Each tick once")
     clocks = ", ".join(f"{abs(skew):g} s {'ahead' if skew > 0 else 'behind'}" if skew else "right" for skew in SKEWS)
@@ -100,7 +95,6 @@ def ticks(staff: Crew) -> Facts:
 
 
 def judge_ticks(facts: Facts) -> list[Check]:
-    """Return the checks of the first scene: each tick runs once and not too early; the plain timer runs too often."""
     checks = []
     for job, seen in facts["jobs"].items():
         text = f"each {job}: {seen['due']} ticks in {facts['seconds']:g} s, {seen['run']} runs, each tick once"
@@ -117,7 +111,7 @@ def judge_ticks(facts: Facts) -> list[Check]:
 
 
 def crash(staff: Crew) -> Facts:
-    """Play the scene in which the process that runs a job is killed."""
+    """Kill the process that runs a job."""
     staff.screen.title("The process that runs a job is killed")
     staff.screen.line(f"  A long job with on_crash='again' and a lease of {crew.TTL:g} s; its process gets kill -9.")
     staff.actors[0].tell("long")
@@ -136,7 +130,6 @@ def crash(staff: Crew) -> Facts:
 
 
 def judge_crash(facts: Facts) -> list[Check]:
-    """Return the checks of the second scene: another process runs the killed process's tick again, with a higher fence."""
     first, second = facts["first"], facts["second"]
     same = first["tick"] == second["tick"] and first["attempt"] + 1 == second["attempt"]
     text = f"the same tick ran again {facts['after']:.1f} s later, elsewhere, as attempt {second['attempt']}"

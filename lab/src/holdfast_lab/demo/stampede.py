@@ -1,8 +1,7 @@
 """``holdfast demo stampede``: count the queries to a slow database when many callers want the same expired value.
 
-Each scene returns the facts that it has measured, and a function ``judge_...`` returns the checks of these facts. The database
-is SQLite. It counts its queries: each query is one statement that also adds 1 to a counter. The calling processes run `shop`,
-by ``python -m`` with this module.
+Each scene returns what it has measured, and a function ``judge_...`` returns the checks. The database is SQLite. Each query
+also adds 1 to a counter. The calling processes run `shop`.
 """
 
 from __future__ import annotations
@@ -29,26 +28,24 @@ if TYPE_CHECKING:
     import redis
 
 PROCESSES, CALLERS = 4, 25
-"""Number of processes, and number of calling threads in each of them."""
+"""Number of processes, and number of calling threads in each."""
 
 QUERY = 0.5
-"""Seconds that a query to the database takes."""
+"""Seconds that a query takes."""
 
 LEASE = 2.0
-"""Lease time of a load, in seconds: after this time a killed loader is replaced."""
+"""Lease time of a load in seconds. After this time, another caller replaces a killed one."""
 
 HEAD_START = 0.1
-"""Seconds between telling the processes to begin and their common start."""
+"""Seconds between the order to begin and the common start."""
 
 OLD, NEW = 100, 200
-"""The price in the database, in cents, before and after its change."""
+"""The price before and after its change."""
 
 KEY = "price:A1"
 
 
 def main(*, as_json: bool) -> int:
-    """Run this demonstration, print its outcome, and return the exit code."""
-
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, tempfile.TemporaryDirectory() as directory, Stage(server.url) as stage:
             cast = Cast(stage, Database(str(Path(directory, "shop.db"))), screen)
@@ -74,13 +71,12 @@ class Database:
             yield connection
 
     def set_up(self) -> None:
-        """Create the table with its one article."""
         with self._connected() as connection:
             connection.execute("CREATE TABLE price (sku TEXT, cents INTEGER, asked INTEGER)")
             connection.execute("INSERT INTO price VALUES ('A1', ?, 0)", (OLD,))
 
     def cents(self) -> int:
-        """Query the price, in cents; the query is counted and takes `QUERY` seconds."""
+        """Query the price. The query is counted, and takes `QUERY` seconds."""
         with self._connected() as connection:
             statement = "UPDATE price SET asked = asked + 1 WHERE sku = 'A1' RETURNING cents"
             found: int = connection.execute(statement).fetchone()[0]
@@ -88,12 +84,10 @@ class Database:
         return found
 
     def change(self, cents: int) -> None:
-        """Change the price of the article, in cents."""
         with self._connected() as connection:
             connection.execute("UPDATE price SET cents = ?", (cents,))
 
     def asked(self) -> int:
-        """Return the number of queries so far."""
         with self._connected() as connection:
             found: int = connection.execute("SELECT asked FROM price").fetchone()[0]
         return found
@@ -108,7 +102,7 @@ class Database:
 
 
 class Cast:
-    """The database, the processes and the caches that the scenes of the stampede use."""
+    """The database, the processes and the caches of all scenes."""
 
     def __init__(self, stage: Stage, database: Database, screen: Screen) -> None:
         self.stage, self.database, self.screen = stage, database, screen
@@ -124,12 +118,12 @@ class Cast:
         return holdfast.Cache(self.stage.url, f"{self.stage.name}-{scene}", **options)
 
     def expired(self, cache: holdfast.Cache) -> None:
-        """Store a value with a short expiry in the cache, and return when it has expired."""
+        """Put an expired value into the cache."""
         cache.set(KEY, OLD, ttl=0.001)
         time.sleep(0.02)
 
     def crowd(self, way: str, scene: str) -> Facts:
-        """Let all callers ask for the price at the same time; print and return the queries, answers and waiting times."""
+        """Let all callers ask for the price at the same time, and print the result."""
         before = self.database.asked()
         start = str(time.monotonic() + HEAD_START)
         for process in self.processes:
@@ -151,25 +145,23 @@ class Cast:
 
 
 def without(cast: Cast) -> Facts:
-    """Play scene 1: all callers use GET, query the database if the key is missing, and SET it."""
+    """Scene 1: all callers use GET, query the database if the key is missing, and SET it."""
     cast.screen.title("1. GET; if there is nothing, query the database, and SET")
     return cast.crowd("naive", "naive")
 
 
 def judge_without(facts: Facts) -> list[Check]:
-    """Return the check of scene 1: without a cache, many callers query the database."""
     return [Check("more than 10 of the callers query the database", facts["queries"] > 10)]
 
 
 def together(cast: Cast) -> Facts:
-    """Play scene 2: all callers use a cache whose value has expired."""
+    """Scene 2: all callers use a cache whose value has expired."""
     cast.screen.title("2. holdfast.Cache: one caller queries, the others get its result")
     cast.expired(cast.cache("together"))
     return cast.crowd("cache", "together")
 
 
 def judge_together(facts: Facts) -> list[Check]:
-    """Return the checks of scene 2: one query serves all callers."""
     return [
         Check("exactly one query", facts["queries"] == 1),
         Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),
@@ -177,7 +169,7 @@ def judge_together(facts: Facts) -> list[Check]:
 
 
 def stale(cast: Cast) -> Facts:
-    """Play scene 3: callers accept the expired value while one of them loads a new one (``stale=60``)."""
+    """Scene 3: callers accept the expired value while one of them loads a new one."""
     cast.screen.title("3. stale=60: the others get the old price meanwhile")
     cache = cast.cache("stale", stale=60)
     cast.expired(cache)
@@ -185,7 +177,6 @@ def stale(cast: Cast) -> Facts:
 
 
 def judge_stale(facts: Facts) -> list[Check]:
-    """Return the checks of scene 3: there is one query, and at least half of the callers do not wait for it."""
     return [
         Check("exactly one query", facts["queries"] == 1),
         Check("the other callers do not wait for the query", facts["median"] < QUERY),
@@ -193,7 +184,7 @@ def judge_stale(facts: Facts) -> list[Check]:
 
 
 def killed(cast: Cast) -> Facts:
-    """Play scene 4: the process that queries the database is killed while all others wait for its result."""
+    """Scene 4: the process that queries the database is killed while all others wait for its result."""
     cast.screen.title("4. The process that queries the database is killed (kill -9)")
     first = cast.start()
     first.hear()
@@ -217,8 +208,6 @@ def killed(cast: Cast) -> Facts:
 
 
 def judge_killed(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: when the killed caller's lease ends, one more caller queries the database, and all callers
-    get the price."""
     return [
         Check("exactly one more query", facts["queries"] == 2),
         Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),
@@ -227,7 +216,7 @@ def judge_killed(facts: Facts) -> list[Check]:
 
 
 def changed(cast: Cast) -> Facts:
-    """Play scene 5: the price changes during a query. SET stores the old price afterwards; the cache does not."""
+    """Scene 5: the price changes during a query. SET stores the old price afterwards; the cache does not."""
     cast.screen.title("5. The price changes during a query")
     process = cast.processes[0]
     kept: dict[str, int | None] = {}
@@ -254,7 +243,6 @@ def changed(cast: Cast) -> Facts:
 
 
 def judge_changed(facts: Facts) -> list[Check]:
-    """Return the checks of scene 5: the cache stores no value that was loaded before an invalidation."""
     return [
         Check("GET and SET: the old price stays", facts["kept"]["naive"] == OLD),
         Check(
@@ -277,10 +265,9 @@ SCENES = [
 
 
 def shop(url: str, path: str) -> None:
-    """Run a process of the demo: for each line on stdin, let threads ask for a price at the same time.
+    """Run a calling process. For each line on stdin, threads ask for the price at the same time.
 
-    A line has the way to protect the database, the name of the value, the number of threads, and the time at which they
-    start.
+    A line has the way to protect the database, the name of the value, the number of threads, and the start time.
     """
     database, plain = Database(path), client(url)
     plain.ping()  # connect before the measurement
