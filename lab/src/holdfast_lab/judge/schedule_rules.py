@@ -87,7 +87,7 @@ class ActiveRun(Protocol):
 
 
 class Facts(Protocol):
-    """What the server stores about a job."""
+    """The facts that the server stores about a job."""
 
     @property
     def name(self) -> str: ...

@@ -24,8 +24,12 @@ TIME_LIMIT = 60.0
 """Length of a history in seconds. It is thirty times the lease."""
 
 Successor = Literal["itself", "replica", "itself, late"]
-"""What replaces a dead server: the same server at once, without its data; its replica, which may lack the last writes; or
-the same server without its data, after the longest lease has expired."""
+"""The server that replaces a dead one.
+
+- "itself": the dead server restarts at once, without its data.
+- "replica": its replica takes over, and may lack the last writes.
+- "itself, late": the dead server restarts without its data, after the longest lease has expired.
+"""
 
 SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
 """Names of the ladder's Lua scripts, by their texts."""

@@ -37,7 +37,7 @@ class Term(BaseTermCore, lock_client.Lease):
 
 @dataclass(slots=True)
 class Election:
-    """What all candidates and observers of one election share."""
+    """The data that all candidates and observers of one election share."""
 
     spec: Spec
     terms: list[tuple[Candidate, Term]] = field(default_factory=list)

@@ -214,7 +214,7 @@ def deaf(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cut a random process's connection for notifications. What is published until it subscribes again is lost."""
+    """Cut a random process's connection for notifications. Messages are lost until the process subscribes again."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)

@@ -26,7 +26,7 @@ from holdfast_lab.sim.worker import Cancelled, Worker
 
 @dataclass(slots=True)
 class Source:
-    """What the values of one cached key are loaded from, such as a database."""
+    """The source of the values of one cached key, such as a database."""
 
     entry: EntrySpec
     ttl: float

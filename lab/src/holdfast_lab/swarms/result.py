@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 class Server(Protocol):
-    """What a result uses of a simulated server."""
+    """The statistics of a simulated server."""
 
     calls: int
     """Number of commands and scripts that the server has run."""
@@ -25,7 +25,7 @@ class Server(Protocol):
 
 
 class World(Protocol):
-    """What a result uses of a simulated world."""
+    """The part of a simulated world that belongs to a result."""
 
     history: list[Event]
     steps: int

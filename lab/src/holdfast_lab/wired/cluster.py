@@ -72,7 +72,7 @@ class Nodes:
         self._owners: dict[int, int] = {}
         """The owner of each slot that has moved. The other slots are spread evenly."""
         self._views: list[dict[int, int]] = [{} for _ in range(count)]
-        """What each server knows of `_owners`."""
+        """The entries of `_owners` that each server knows."""
         self._moving: list[int] = []
         """The slots that move from time to time."""
         self.servers = [Node(world, rate, complain, self, number) for number in range(count)]

@@ -59,7 +59,7 @@ AT_LAST = 120.0
 
 
 class Mailbox(Slot):
-    """Where a simulated thread waits for the outcome of its attempt."""
+    """The object in which a simulated thread waits for the outcome of its attempt."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
