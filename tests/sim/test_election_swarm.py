@@ -15,8 +15,6 @@ LONG = {name for name in ELECTION_SCENARIOS if name.startswith(("elect-two-", "e
     "elect-gift-crash",
     "elect-gift-pause",
 }
-SLOW = {"elect-gift-crash", "elect-gift-pause", "elect-watched-slow", "elect-watched-duplicate"}
-"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,10 +46,10 @@ def test_a_seed_is_one_history() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in ELECTION_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    assert search(ELECTION_SCENARIOS[name], SLOW).ended > 1
+    assert search(ELECTION_SCENARIOS[name]).ended > 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", sorted(SLOW))
-def test_every_schedule_of_slow_scenarios(name: str) -> None:
-    assert search(ELECTION_SCENARIOS[name]).ended > 1
+@pytest.mark.parametrize("name", ELECTION_SCENARIOS)
+def test_every_schedule_in_full(name: str) -> None:
+    assert search(ELECTION_SCENARIOS[name], whole=True).ended > 1

@@ -11,8 +11,6 @@ from sim.searches import search
 
 HISTORIES, MANY = 120, 20_000
 LONG = {"crossed-cancel"}
-SLOW = {"crossed-lost-request", "crossed-lost-reply"}
-"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals) -> None:
@@ -46,10 +44,10 @@ def test_a_place_in_the_queue_outlives_a_wait_that_is_ended() -> None:
     "name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in MULTILOCK_SCENARIOS]
 )
 def test_every_schedule(name: str) -> None:
-    search(MULTILOCK_SCENARIOS[name], SLOW)
+    search(MULTILOCK_SCENARIOS[name])
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", sorted(SLOW))
-def test_every_schedule_of_slow_scenarios(name: str) -> None:
-    search(MULTILOCK_SCENARIOS[name])
+@pytest.mark.parametrize("name", MULTILOCK_SCENARIOS)
+def test_every_schedule_in_full(name: str) -> None:
+    search(MULTILOCK_SCENARIOS[name], whole=True)

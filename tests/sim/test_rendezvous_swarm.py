@@ -12,11 +12,6 @@ from sim.searches import search
 HISTORIES = 400
 MANY = 20_000
 LONG = {"meet-late", "event"}
-SLOW = {
-    *("meet-acting-cancel", "event-duplicate", "event-slow", "latch", "meet-acting-pause", "meet-acting-crash"),
-    *("meet-acting-lost-reply", "event-pause"),
-}
-"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,13 +37,13 @@ def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(RENDEZVOUS_SCENARIOS.keys() - LONG))
 def test_every_schedule_of_small_scenarios(name: str) -> None:
-    assert search(RENDEZVOUS_SCENARIOS[name], SLOW).ended > 1
+    assert search(RENDEZVOUS_SCENARIOS[name]).ended > 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", sorted(LONG | SLOW))
-def test_every_schedule_of_longer_ones(name: str) -> None:
-    assert search(RENDEZVOUS_SCENARIOS[name]).ended > 1
+@pytest.mark.parametrize("name", RENDEZVOUS_SCENARIOS)
+def test_every_schedule_in_full(name: str) -> None:
+    assert search(RENDEZVOUS_SCENARIOS[name], whole=True).ended > 1
 
 
 def test_a_seed_is_one_history() -> None:

@@ -17,8 +17,6 @@ from sim.searches import search
 HISTORIES = 250
 MANY = 50_000
 LONG = {"flight-late", "flight-drop", "flight-tag"}
-SLOW = {"flight-put", "flight-puts"}
-"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,13 +77,13 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in FLIGHT_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    assert search(FLIGHT_SCENARIOS[name], SLOW).ended > 1
+    assert search(FLIGHT_SCENARIOS[name]).ended > 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", sorted(SLOW))
-def test_every_schedule_of_slow_scenarios(name: str) -> None:
-    assert search(FLIGHT_SCENARIOS[name]).ended > 1
+@pytest.mark.parametrize("name", FLIGHT_SCENARIOS)
+def test_every_schedule_in_full(name: str) -> None:
+    assert search(FLIGHT_SCENARIOS[name], whole=True).ended > 1
 
 
 def test_a_schedule_can_be_replayed() -> None:

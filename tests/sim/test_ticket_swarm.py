@@ -12,8 +12,6 @@ from sim.searches import search
 HISTORIES = 400
 MANY = 50_000
 LONG = {"relay-slow", "relay-pause", "relay-duplicate"}
-SLOW = {"relay-lost-reply", "relay-lost-request", "relay-cancel"}
-"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,13 +47,13 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in TICKET_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    assert search(TICKET_SCENARIOS[name], SLOW).ended > 1
+    assert search(TICKET_SCENARIOS[name]).ended > 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", sorted(SLOW))
-def test_every_schedule_of_slow_scenarios(name: str) -> None:
-    assert search(TICKET_SCENARIOS[name]).ended > 1
+@pytest.mark.parametrize("name", TICKET_SCENARIOS)
+def test_every_schedule_in_full(name: str) -> None:
+    assert search(TICKET_SCENARIOS[name], whole=True).ended > 1
 
 
 def test_a_schedule_can_be_replayed() -> None:
