@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
+import holdfast
+from cli.commands import PROGRAM, Holdfast
+from holdfast import fencing
 from holdfast._api import access
 from holdfast._local.server.process import PrivateServer
 from holdfast.cli import acl, main
@@ -75,6 +80,54 @@ def test_there_is_an_option_for_each_feature(capsys: pytest.CaptureFixture[str])
     assert {"lock", "legacy", *acl.FEATURES} == set(access.FEATURES)
     assert set(printed(capsys, "--schedule")) >= {"~hf:schedule:{*", "+zrange"}
     assert set(printed(capsys, "--schedule", "--prefix", "shop:")) >= {"~shop:{*", "~shop:schedule:{*"}
+
+
+def plain() -> int:
+    return 1
+
+
+USES: dict[str, Callable[[str, str], object]] = {
+    "--permits": lambda url, name: holdfast.Semaphore(url, name, limit=2, wait=0).acquire(),
+    "--events": lambda url, name: holdfast.Event(url, name).set(),
+    "--cache": lambda url, name: holdfast.Cache(url, name, ttl=1).set("key", 1),
+    "--prefix shop: --cache": lambda url, name: holdfast.Cache(url, name, ttl=1, prefix="shop:").set("key", 1),
+    "--once": lambda url, name: holdfast.once(url, name, keep=60)(plain)(),
+    "--schedule": lambda url, name: holdfast.Schedule(url, name).status(),
+    "--quarantine": lambda url, name: holdfast.Lock(url, name, wait=0, quarantine=True).acquire(),
+    "--replicas": lambda url, name: holdfast.Lock(url, name, wait=0, replicas=1).acquire(),
+    "--key app:lock": lambda url, name: holdfast.Lock(url, name, wait=0, key="app:lock").acquire(),
+    "--prefix shop:": lambda url, name: holdfast.Lock(url, name, wait=0, prefix="shop:").acquire(),
+    "--select": lambda url, name: holdfast.Lock(url.removesuffix("/0") + "/1", name, wait=0).acquire(),
+    "--fencing order:17": lambda url, _: fencing.accept(url, "order:17", 1),
+    "--user NAME --inspect": lambda url, _: list(holdfast.Inspector(url).locks()),
+    "--user NAME --break": lambda url, name: holdfast.Inspector(url).break_lock(name),
+}
+"""Maps options of `holdfast acl` to a call that needs them."""
+
+
+@pytest.mark.parametrize("options", USES)
+def test_an_error_names_the_options_that_grant_the_missing_right(
+    capsys: pytest.CaptureFixture[str], hf: Holdfast, server: PrivateServer, client: redis.Redis, name: str, options: str
+) -> None:
+    admin: Any = client
+    url = server.url.replace("redis://", f"redis://{name}:PASSWORD@")
+    if options.endswith("--break"):
+        hf.popen([*PROGRAM, "acquire", name, "--ttl", "60"]).communicate(timeout=20)
+    try:
+        admin.execute_command(*printed(capsys, "--user", name))
+        with pytest.raises(holdfast.ServerError, match=r"refused: .*; .*`holdfast acl .*` prints") as caught:
+            USES[options](url, name)
+        said = str(caught.value).split("`holdfast acl ")[1].split("`")[0]
+        assert said == options
+        admin.execute_command(*printed(capsys, *shlex.split(said.replace("--user NAME", "")), "--user", name))
+        if options == "--replicas":  # the server has none
+            with pytest.raises(holdfast.ServerError, match="0 of 1 replicas acknowledged"):
+                USES[options](url, name)
+        else:
+            USES[options](url, name)
+    finally:
+        holdfast.close()
+        admin.acl_deluser(name)
 
 
 def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> None:

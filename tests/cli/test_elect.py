@@ -20,6 +20,7 @@ from cli.commands import PROGRAM, Holdfast, error_line, line, running
 from holdfast import Election, LeaseLost
 from holdfast._local.guardian import program
 from holdfast.cli import elect as elect_command
+from holdfast.cli import main
 from holdfast.cli.supervise import Interrupted
 
 if TYPE_CHECKING:
@@ -113,7 +114,15 @@ def test_without_a_command_it_tells_its_own_role(hf: Holdfast, name: str, client
     assert line(process) > said, "a higher term"
     assert end(process, signal.SIGINT) == 130
     assert not client.exists(f"hf:{{{name}}}"), "it has resigned"
-    assert process.communicate() == ("", "")
+    assert process.communicate() == ("one no longer leads: SIGINT\n", "")
+
+
+def test_a_signal_ends_a_campaign(hf: Holdfast, name: str, server: PrivateServer) -> None:
+    with Election(server.url, name, candidate="other"):
+        process = elect(hf, name, "--as", "one", "--json")
+        assert json.loads(line(process)) == {"role": "candidate", "name": "one"}
+        assert end(process) == 143
+    assert json.loads(process.communicate()[0]) == {"role": None, "name": "one", "reason": "SIGTERM"}
 
 
 def test_each_campaign_may_take_as_long_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +166,22 @@ def test_a_signal_that_does_not_wake_who_waits(hf: Holdfast, name: str) -> None:
     # As one that comes just before the wait begins: it is known, and the wait goes on.
     assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
     assert process.wait(20) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["-w", "5"], "--wait"),
+        (["--as", "one"], "--as"),
+        (["--value", "http://one"], "--value"),
+        (["--", "true"], "a command"),
+    ],
+)
+def test_an_observer_is_no_candidate(given: list[str], named: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["elect", "--observe", "x", *given])
+    assert ended.value.code == 64
+    assert f"holdfast: --observe does not campaign, so it does not take {named} (" in capfd.readouterr().err
 
 
 def test_observed_in_words(hf: Holdfast, name: str, server: PrivateServer) -> None:

@@ -189,8 +189,17 @@ def test_a_minority_of_several_servers_does_not_say_that_it_is_free(
 def test_waiting_until_it_is_free(server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str) -> None:
     assert ask("wait", name) == (0, "", "")
     with holdfast.Lock(server.url, name):
-        assert ask("wait", name, "--wait", "0.1") == (75, "", "")
+        assert ask("wait", name, "--wait", "0.1") == (75, "", f"holdfast: wait: lock {name!r} is still held after 0.1 s\n")
+        assert ask("wait", name, "--wait", "0.1", "-q") == (75, "", "")
     assert ask("wait", name, "--wait", "-1")[0] == 64
+
+
+def test_a_lock_of_acquire_is_broken(hf: Holdfast, ask: Callable[..., tuple[int, str, str]], name: str) -> None:
+    """No process of its holder runs that could be notified, or that renews the lease."""
+    assert hf.popen([*PROGRAM, "acquire", name, "--ttl", "60"]).wait(20) == 0
+    code, out, _ = ask("break", name, "--yes")
+    assert (code, out.startswith(f"{name}: revoked from {socket.gethostname()}:")) == (0, True)
+    assert " (acquire), which was not reached, and learns of it when it renews or releases the lock; it is free; fence " in out
 
 
 def test_breaking_without_a_terminal_wants_a_yes(
@@ -205,7 +214,7 @@ def test_breaking_without_a_terminal_wants_a_yes(
     )
     code, out, _ = ask("break", name, "--yes")
     assert code == 0
-    assert out.startswith(f"{name}: revoked from {socket.gethostname()}:{os.getpid()}")
+    assert out.startswith(f"{name}: revoked from {socket.gethostname()}:{os.getpid()}, which was ")
     assert int(out.rpartition(" ")[2]) > lease.fence
     assert ask("break", name, "--yes") == (0, "", f"holdfast: {name}: nobody holds it\n")
     assert json.loads(ask("break", name, "--yes", "--json")[1]) == {"name": name, "broken": False, "holder": None}

@@ -407,7 +407,7 @@ def test_who_lacks_a_right_is_told_which_and_what_to_do(box: Box, limited: Any) 
         with pytest.raises(holdfast.ServerError, match="`holdfast acl` prints the rights") as caught:
             holdfast.Lock(url, "x", wait=0).acquire()
         assert missing in str(caught.value) or "can't run this command" in str(caught.value)  # Redis 6.2 does not say which
-        with pytest.raises(holdfast.ServerError, match="`holdfast acl` prints the rights"):
+        with pytest.raises(holdfast.ServerError, match="`holdfast acl --fencing elsewhere` prints the rights"):
             fencing.accept(url, "elsewhere", 1)
         box.redis.delete(*KEYS)
     holdfast.close()

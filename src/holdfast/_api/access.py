@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast import _lua
+from holdfast._core.lock.spec import Spec
 from holdfast.errors import ConfigError
 
 OLDEST, SHARDED_SINCE = (6, 2), (7, 0)
@@ -207,12 +209,65 @@ def rule(
     return list(dict.fromkeys(words)) + [f"+{name.lower()}" for name in allowed]
 
 
-def advice(error: Exception) -> str:
-    """Return a hint about missing access rights, to be added to the text of this error; empty for other errors."""
+OPTIONS = {
+    "cache": "--cache",
+    "once": "--once",
+    "schedule": "--schedule",
+    "election": "--election",
+    **dict.fromkeys(("Event", "CountDownLatch", "Barrier"), "--events"),
+}
+"""Maps the first word about an object in error texts, such as ``cache 'prices'``, to the option that grants its rights."""
+
+ALONE = {"--inspect": "only looks at locks", "--break": "revokes locks"}
+"""Options that print a user without the rights to acquire locks, and what this user does."""
+
+
+def options_of(spec: Spec) -> tuple[str, ...]:
+    """Return the options of ``holdfast acl`` that print the rights for this lock."""
+    given = {
+        "--permits": spec.permits is not None,
+        "--replicas": spec.replicas > 0,
+        "--quarantine": spec.guard > 0,
+        f"--key {shlex.quote(spec.key)}": bool(spec.home),
+    }
+    return (*prefix_option(spec.prefix), *(option for option, on in given.items() if on))
+
+
+def options_for(what: str, key: str) -> tuple[str, ...]:
+    """Return the options of ``holdfast acl`` that print the rights for an object that is no lock.
+
+    ``what``: the beginning of error texts about the object. ``key``: its key on the server.
+    """
+    word = what.partition(" ")[0]
+    if word == "fence":
+        return (f"--fencing {shlex.quote(key)}",)
+    option = OPTIONS.get(word, "")
+    prefix = key.partition("{")[0].removesuffix(f"{word}:")
+    return (*prefix_option(prefix.encode()), *filter(None, [option]))
+
+
+def prefix_option(prefix: bytes) -> tuple[str, ...]:
+    """Return the option of ``holdfast acl`` for this prefix; none for the default prefix, or an empty one."""
+    return () if prefix in {b"", b"hf:"} else (f"--prefix {shlex.quote(prefix.decode(errors='backslashreplace'))}",)
+
+
+def advice(error: Exception, options: Iterable[str] = ()) -> str:
+    """Return a hint about missing access rights, to be added to the text of this error; empty for other errors.
+
+    ``options``: options of ``holdfast acl`` that print the missing rights.
+    """
     # If a script must not use a command, only the error's text says so. Redis 6.2 has another text than later versions.
     signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
     forbidden = any(sign in str(error) for sign in signs)
-    return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
+    if not forbidden:
+        return ""
+    alone = next((ALONE[option] for option in options if option in ALONE), "")
+    own = "--user NAME" if alone else ""
+    selects = "--select" if "'select' command" in str(error) else ""
+    command = " ".join(filter(None, ["holdfast acl", own, *options, selects]))
+    if alone:
+        return f"; connect as a user that {alone}: `{command}` prints its rights"
+    return f"; `{command}` prints the rights that the user of the server needs"
 
 
 def _escaped(text: str) -> str:

@@ -161,7 +161,7 @@ def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Excep
     """Return the user's error for an internal error of an election, with ``more`` added to its text."""
     if isinstance(error, KeyConflict):
         return ConfigError(f"election {spec.name!r} is not possible: {error}; nothing was changed", parameter="name")
-    found = error_map.server_error(spec, error)
+    found = error_map.server_error(spec, error, "--election")
     found.args = (f"{found}{more}",)
     return found
 

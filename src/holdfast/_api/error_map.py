@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast._core import control_records, names
@@ -16,14 +17,17 @@ Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
 """The internal exceptions with which an acquisition can fail."""
 
 
-def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
-    """Return the ServerError for an internal error about ``what``, such as a lock. Its text contains advice if there is any."""
+def told(error: WireError, what: str, key: str, rights: Iterable[str] | None = None, **facts: Any) -> ServerError:
+    """Return the ServerError for an internal error about ``what``, such as a lock. Its text contains advice if there is any.
+
+    ``rights``: options of ``holdfast acl`` that print the rights for the request; None: those that ``what`` needs.
+    """
     how = "refused" if isinstance(error, Refused) else "failed"
     if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
         how = "refused by one server of a Cluster; pass the whole Cluster: redis+cluster://host:port, or a RedisCluster client"
     from holdfast._api import access  # Imported late: most programs never need it.
 
-    remedy = access.advice(error) or _remedy(error)
+    remedy = access.advice(error, access.options_for(what, key) if rights is None else rights) or _remedy(error)
     said = f"{str(error).removesuffix('.') if remedy else error}{remedy}"
     if isinstance(error, Refused):
         facts |= {"code": error.code, "_transient": error.transient}
@@ -64,8 +68,11 @@ def _remedy(error: WireError) -> str:
     return ""
 
 
-def server_error(spec: Spec, error: WireError) -> ServerError:
-    return told(error, f"lock {spec.name!r}", spec.key, name=spec.name)
+def server_error(spec: Spec, error: WireError, *rights: str) -> ServerError:
+    """Return the ServerError about a lock. ``rights``: options of ``holdfast acl`` that are needed beside those of the lock."""
+    from holdfast._api import access  # Imported late: most programs never need it.
+
+    return told(error, f"lock {spec.name!r}", spec.key, (*access.options_of(spec), *rights), name=spec.name)
 
 
 async def record_of(public: str, key: bytes) -> bytes | None:

@@ -134,8 +134,8 @@ class Broken:
     """A fence above those of the former holder and below all later ones. A resource that accepts it refuses the
     former holder."""
     told: bool
-    """True if the former holder's process received the notification. If False, the holder notices the loss at its next
-    renewal."""
+    """True if the former holder's process received the notification. If False, the holder notices the loss when it next
+    renews or releases the lock."""
     handed_over: bool
     """True if the lock was handed over to the next waiter."""
 

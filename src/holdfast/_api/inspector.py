@@ -142,7 +142,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
             self._enough(seen, seen.answered)
             return None
         operation = self._breaking(self._field(await self._parts()), seen, holder, by)
-        return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key))
+        return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key, "--break"))
 
     async def _parts(self) -> list[Endpoint]:
         """Return the servers to search for keys: all primaries of a Cluster, otherwise the servers that were passed."""
@@ -153,20 +153,22 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         cluster = self._endpoints[0].cluster
         return list(self._endpoints) if cluster is None else list(cluster.primaries())
 
-    async def _run(self, operation: Coroutine[Any, Any, T], what: str, key: bytes = b"") -> T:
+    async def _run(self, operation: Coroutine[Any, Any, T], what: str, key: bytes = b"", right: str = "--inspect") -> T:
+        """Run an operation on all servers and return its result. ``right``: option of ``holdfast acl`` that grants it."""
         try:
             servers = [await caller.driver(b"") for caller in self._callers]
             parts = [await self._caller_type(part).driver(b"") for part in await self._parts()]
             return await self._run_on(servers[0], _placed(operation, servers, parts))
         except WireError as error:
-            raise self._error(error, what, key) from cause(error)
+            raise self._error(error, what, key, right) from cause(error)
         finally:
             operation.close()  # An operation of an inspector has nothing to clean up.
 
-    def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
+    def _error(self, error: WireError, what: str, key: bytes = b"", right: str = "--inspect") -> ServerError:
+        from holdfast._api.access import prefix_option
         from holdfast._api.error_map import told
 
-        return told(error, what, text(key))
+        return told(error, what, text(key), (*prefix_option(self._prefix), right))
 
 
 class Inspector(InThreads, BaseInspector[SyncClient]):

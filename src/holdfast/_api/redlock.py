@@ -227,9 +227,11 @@ class _Records(YesCount):
 
 def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
     """Return the QuorumError for an internal error. ``what``: text about what failed, such as "cannot be acquired"."""
-    number = len(error.nodes)
+    from holdfast._api import access  # Imported late: most programs never need it.
+
+    number, hint = len(error.nodes), access.advice(error, ["--redlock"])
     return QuorumError(
-        f"lock {name!r} {what}: this needs {number // 2 + 1} of its {number} servers. {error}",
+        f"lock {name!r} {what}: this needs {number // 2 + 1} of its {number} servers. {error}{hint}",
         name=name,
         key=key,
         nodes=error.nodes,

@@ -38,7 +38,11 @@ whose option is --timestamp."""
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Replace PASSWORD by a password, and pass the line to redis-cli or valkey-cli.\n"
-        "A PATTERN is written as in the ACL rules of the server."
+        "A PATTERN is written as in the ACL rules of the server.\n\n"
+        "`holdfast ls` and `watch` need --inspect, and `break` needs --break. The line\n"
+        "replaces all rights of its user, so create another one for them, with --user.\n"
+        "A user with the rights for locks can run `holdfast run`, `acquire`, `release`,\n"
+        "`show` and `wait`."
     )
     add = parser.add_argument
     add("--user", default="holdfast", metavar="NAME", help="name of the server's user (default: holdfast)")
@@ -51,8 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--quarantine", action="store_true", help="also grant the rights that quarantine= needs")
     add("--cache", action="store_true", help="also grant the rights that holdfast.Cache needs")
     add("--once", action="store_true", help="also grant the rights that holdfast.once needs")
-    add("--inspect", action="store_true", help="only allow reading locks and their tokens, for\nls, show, wait and watch")
-    add("--break", action="store_true", help="only allow reading locks and revoking them, for break")
+    add(
+        "--inspect",
+        action="store_true",
+        help="instead of the rights for locks, print those to read\nlocks and their tokens: for ls, show, wait and watch",
+    )
+    add(
+        "--break", action="store_true", help="instead of the rights for locks, print those to read\nand revoke locks: for break"
+    )
     add("--election", action="store_true", help="also grant the rights that elections need")
     add("--events", action="store_true", help="also grant what events, latches and barriers need")
     add("--schedule", action="store_true", help="also grant the rights that schedules need")

@@ -79,7 +79,11 @@ def _tell(args: argparse.Namespace, lock: LockInfo, broken: Broken | None) -> in
         if not args.quiet:
             output.say(f"{lock.name}: nobody holds it")
     else:
-        told = "who was notified" if broken.told else "who will notice at the next renewal"
+        told = (
+            "which was notified"
+            if broken.told
+            else "which was not reached, and learns of it when it renews or releases the lock"
+        )
         after = "the next waiter holds it" if broken.handed_over else "it is free"
         print(output.clean(f"{lock.name}: revoked from {lock.holder}, {told}; {after}; fence {broken.fence}"))
     return 0

@@ -44,8 +44,9 @@ _AS_IF_NOT_GIVEN: dict[str, Any] = {
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
 Without a command, a line is printed when this candidate begins to lead and when
-it stops; with --observe, a line for each leader. A command ends when the
-leadership is lost; start it again to campaign again."""
+it stops; with --observe, a line for each leader. Both go on until a signal ends
+them. A command ends when the leadership is lost; start it again to campaign
+again."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,9 +70,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.observe:
+        given = {"a command": args.command, "--wait": args.wait, "--as": args.candidate, "--value": args.value or None}
+        if vain := next((what for what, value in given.items() if value is not None), ""):
+            args.parser.error(f"--observe does not campaign, so it does not take {vain}")
     if args.command is not None:
-        if args.observe:
-            args.parser.error("--observe does not campaign, so it takes no command")
         return run.carry_out(args, LeaderRun)
     urls = servers.settled(args)
     warnings.simplefilter("ignore")
@@ -137,26 +140,34 @@ def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
         output.say(f"{args.name}: {text}")
 
     patience, who = Patience(args.wait, tell), leader(args, urls, args.wait).candidate
-    _print(args, f"{who} campaigns", {"role": "candidate", "name": who})
-    while True:
-        candidate = leader(args, urls, patience.left())
-        try:
-            with candidate as term:
-                _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
-                while not term.lost.wait(POLL):
-                    pass
-        except LeaseLost as lost:
-            facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
-            _print(args, f"{who} no longer leads: {lost.reason}; it campaigns again", facts)
-            patience = Patience(args.wait, tell)
-        except (ServerError, QuorumError) as error:
-            if not patience.outlasts(error):
+    role = "campaigns"
+    try:
+        _print(args, f"{who} campaigns", {"role": "candidate", "name": who})
+        while True:
+            candidate = leader(args, urls, patience.left())
+            try:
+                with candidate as term:
+                    role = "leads"
+                    _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
+                    while not term.lost.wait(POLL):
+                        pass
+            except LeaseLost as lost:
+                role = "campaigns"
+                facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
+                _print(args, f"{who} no longer leads: {lost.reason}; it campaigns again", facts)
+                patience = Patience(args.wait, tell)
+            except (ServerError, QuorumError) as error:
+                if not patience.outlasts(error):
+                    raise
+            except Interrupted:
+                if (term_left := candidate.lease) is not None:
+                    with contextlib.suppress(HoldfastError):
+                        term_left.release()
                 raise
-        except Interrupted:
-            if (term_left := candidate.lease) is not None:
-                with contextlib.suppress(HoldfastError):
-                    term_left.release()
-            raise
+    except Interrupted as interrupt:
+        why = signal.Signals(interrupt.signum).name
+        _print(args, f"{who} no longer {role}: {why}", {"role": None, "name": who, "reason": why})
+        raise
 
 
 def _print(args: argparse.Namespace, text: str, facts: dict[str, Any]) -> None:

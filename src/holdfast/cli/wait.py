@@ -39,6 +39,8 @@ def main(args: argparse.Namespace) -> int:
                 if args.json:
                     facts = {"name": args.name, "free": free, "waited": round(time.monotonic() - began, 3)}
                     print(output.clean(json.dumps(facts)))
+                if not free and not args.quiet:
+                    output.say(f"wait: lock {args.name!r} is still held after {time.monotonic() - began:.1f} s")
                 return 0 if free else output.EX_TEMPFAIL
     except (ConfigError, ServerError) as error:
         return output.failed("wait", error)
