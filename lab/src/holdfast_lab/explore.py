@@ -154,7 +154,7 @@ def replay(
 ) -> tuple[list[Event], list[Violation]]:
     """Run one schedule, and return its history and violations.
 
-    The schedule may stop at the first known state of its search. Then its history ends early.
+    A schedule found by a search may stop at a known state, so its history may end early.
     """
     world = build()
     found: list[Violation] = []

@@ -66,7 +66,7 @@ class Bare:
             _checked(self.exchange(packed))
 
     def exchange(self, packed: bytes) -> Any:
-        """Send an encoded command, and return its reply. An error reply is not raised, because checking would take time."""
+        """Send an encoded command, and return its reply. An error reply is returned, too: a check would take time."""
         self.sock.sendall(packed)
         return self.read()
 

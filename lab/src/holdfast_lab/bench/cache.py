@@ -34,7 +34,7 @@ WARM_UP, TURN = 50, 20
 """Number of reads that are not measured at the start, and number of reads in one turn of a contender."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
-"""The readers that ask at once: processes, threads in each, and seconds that a load takes."""
+"""Number of reader processes, number of threads in each, and seconds that a load takes."""
 
 _clock = time.perf_counter
 
@@ -121,10 +121,10 @@ async def _hits_aio(plan: Plan) -> list[Row]:
 
 
 def _told(plan: Plan) -> list[Row]:
-    """Measure two times: from the end of a load until a waiting process has the value, and from a release until it has the
-    lock.
+    """Measure the time from the end of a load until a waiting process has the value.
 
-    Both processes read the machine's monotonic clock.
+    Also measure the time from a release until the waiting process has the lock. Both processes read the machine's monotonic
+    clock.
     """
     cache, lock = holdfast.Cache(plan.url, NAME), holdfast.Lock(plan.url, f"{PREFIX}cache-lock", ttl=TTL)
     found: dict[str, list[float]] = {TOLD: [], LOCK: []}
@@ -146,7 +146,8 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Let the other process wait for the value ``number`` (-1: for the lock). Return a time at which it already waits."""
+    """Let the other process wait for the value ``number`` (-1: for the lock). Return a time at which that process already
+    waits."""
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()

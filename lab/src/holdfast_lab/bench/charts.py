@@ -64,7 +64,7 @@ def _without_scripts(root: Any) -> Any:
 
 
 def _color(row: Row) -> str:
-    """Return the colour of a bar: other libraries, lower bounds and holdfast differ."""
+    """Return the colour of a bar. Other libraries, lower bounds and holdfast have different colours."""
     if row.contender.startswith(("redis", "python-redis-lock", "redlock-py")):
         return PEER
     return FLOOR if row.contender.startswith(("bare", "python ", "flock", "asyncio.", "threading.", "SET")) else OURS

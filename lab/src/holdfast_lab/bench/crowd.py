@@ -162,7 +162,7 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
     """Return how many acquisitions were overtaken.
 
-    An acquisition was overtaken by another one that has a lower fence, but was asked for more than ``slack`` seconds later.
+    An acquisition was overtaken if another one has a lower fence, although it was requested more than ``slack`` seconds later.
     Fences show the order in which the server grants the lock.
     """
     found = 0

@@ -69,7 +69,7 @@ class Row:
     values: dict[str, float]
     """Measured values, by the names in `MEASURES`."""
     group: str = ""
-    """Name of the contenders that are compared with each other."""
+    """Name of the group of contenders that are compared with each other."""
     rounds: list[float] = field(default_factory=list)
     """The measured value of each round, such as its operations per second."""
 

@@ -99,7 +99,7 @@ def _wait(pipe: Connection, url: str, name: str, count: int) -> None:
 async def _serve(pipe: Connection, url: str, name: str, count: int) -> None:
     async with Tasks(url) as makers:
         waiter = _waiter(makers, name)
-        if name != EVENT:  # the first use needs memory that each process needs only once
+        if name != EVENT:  # memory that a process needs only once is not counted
             first = makers.make[name](f"{PREFIX}waiters:first")
             await first.acquire()
             await first.release()

@@ -26,7 +26,7 @@ EACH = 1000
 """How often each process adds 1."""
 
 ROUNDS = 5
-"""Maximum number of rounds without a cure, which end as soon as an addition is lost. This is likely, but depends on chance."""
+"""Maximum number of rounds without a cure. They end as soon as an addition is lost, which is likely, but depends on chance."""
 
 HEAD_START = 0.05
 """Seconds between the order to count and the common start."""
@@ -133,7 +133,7 @@ def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
-    """Return a function that adds 1 in a transaction, again after a conflict, and returns the number of attempts."""
+    """Return a function that adds 1 in a transaction. It tries again after a conflict, and returns the number of attempts."""
 
     def add() -> int:
         tries = 0

@@ -41,7 +41,7 @@ class Paper:
 
 
 def serve(url: str, name: str, key: str, skew: str) -> None:
-    """Run a process: serve the schedule ``name``, run the timer's job, and run each job named on stdin at once.
+    """Run a process: serve the schedule ``name``, run the timer's job, and run the jobs that are named on stdin.
 
     ``key`` is the list for the records, and ``skew`` the number of seconds to add to this process's clock.
     """

@@ -18,15 +18,15 @@ ROUNDING = 1e-6
 """Seconds by which two computations of the same time may differ."""
 
 MILLISECOND = 0.001
-"""In seconds. Servers measure leases in whole milliseconds."""
+"""A millisecond in seconds. Servers measure leases in whole milliseconds."""
 
 DRIFT = 1.005
 """Largest ratio of true time to the time of a slow clock, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Kinds of faults that last until an event ``healed`` or ``resumed`` ends them.
+"""Kinds of faults that last until an event ``healed`` or ``resumed``, unless the event of the fault states an end.
 
-All other faults end at once. The event of a fault may also state its end.
+Faults of other kinds end at once, unless their event states an end.
 """
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
@@ -274,8 +274,8 @@ class Evidence:
     def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
         """Return whether ``end`` comes too late, and count the verdict under ``rule``.
 
-        It is too late more than ``seconds`` after ``since``. This time limit begins again after each fault. A case that is in
-        time only because of faults counts as excused.
+        An end more than ``seconds`` after ``since`` is too late. This time limit begins again after each fault. A case that is
+        in time only because of faults counts as excused.
         """
         if end <= since + seconds + ROUNDING:
             self.docket.decide(rule)
@@ -305,7 +305,7 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free one of two acquisitions early, and grant the lock to the other one.
+        """Return whether a fault made a server free the lock of one acquisition early, and grant it to the other one.
 
         If the history does not have the server's grant to the later one, a fault between the two is enough.
         """

@@ -17,7 +17,7 @@ from holdfast_lab.judge.permit_rules import wanted_too_much
 from holdfast_lab.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after the last request of a process for which the server may still grant locks to its waiters."""
+"""Seconds after a process's last request in which the server may still grant locks to its waiters."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
@@ -400,7 +400,7 @@ def _last_loss(case: Evidence, owner: Ask) -> float:
 
 
 LIMIT = 1.0
-"""Seconds after an acquisition for which a process may hand the lock on."""
+"""Seconds after an acquisition in which a process may hand the lock on."""
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:

@@ -263,7 +263,7 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     Excused:
 
-    - What a server does after a fault of kind amnesia (it may go back to an older state), clock or foreign.
+    - Actions of a server after a fault of kind amnesia (it may go back to an older state), clock or foreign.
     - A grant that a duplicated request may have caused, and the events that follow from it.
     - After a loss, which the server does not learn of, a grant after any fault that the holder may have felt.
 
@@ -363,9 +363,9 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R14: a waiter that gave up gets no lock, unless another waiter of its process inherited its position.
 
-    In two cases, a late grant must only be revoked within ``limits.lag`` seconds. One of several servers may be slow. And a
-    waiter that is cancelled again while it gives up does not wait for the reply, so its request to give up may come after the
-    grant.
+    In two cases, a late grant is allowed if it is revoked within ``limits.lag`` seconds. One of several servers may be slow.
+    And a waiter that is cancelled again while it gives up does not wait for the reply, so its request to give up may come after
+    the grant.
 
     Excused:
 

@@ -38,7 +38,7 @@ ASLEEP = 10.0
 """Seconds after a server's clock was set forward within which every process has read the server's time again."""
 
 SLACK = 2_000_000
-"""Microseconds after a tick for which it may be missing in the records. The request for its run may be under way."""
+"""Microseconds after a tick in which it may be missing in the records. The request for its run may be under way."""
 
 
 class Terms(Protocol):
@@ -131,7 +131,7 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds before the start of a run for which the process may not know of a tick (rule S9)."""
+    """Seconds before the start of a run in which a tick may fall due unnoticed (rule S9)."""
     prompt: float
     """Seconds after a tick within which its run begins, if there are no faults."""
     new_since: Mapping[str, float | None] | None = None
@@ -152,7 +152,10 @@ class Served:
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:
-        """Return the highest time that the server's clock had shown by the virtual time ``at``. It may have been set back."""
+        """Return the highest time that the server's clock had shown by the virtual time ``at``.
+
+        The clock may have been set back.
+        """
         before = (since - ROUNDING for since, _ in self.upsets.of(CLOCK) if since <= at)
         return max(self.shown(moment) for moment in (at, *before))
 

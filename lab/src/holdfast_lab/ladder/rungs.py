@@ -113,7 +113,7 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Record the end of the history. To the rules, a client that still waits now waits forever."""
+    """Record the end of the history. The rules then treat a client that still waits as waiting forever."""
     world.note("end")
 
 

@@ -1,2 +1,1 @@
-"""Small scenarios of locks, elections and other primitives. The exhaustive search runs all their schedules (orders of
-events)."""
+"""Small scenarios of locks, elections and other primitives. The exhaustive search runs all their schedules."""

@@ -63,7 +63,7 @@ def watch(name: str) -> Program:
 
 @dataclass(frozen=True)
 class ElectionScenario(FlightScenario):
-    """A scenario of an election. One worker in a process of its own runs each program."""
+    """A scenario of an election. Each program is run by a worker in a process of its own."""
 
     programs: tuple[Any, ...]
     watched: bool = False

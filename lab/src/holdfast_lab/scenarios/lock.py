@@ -77,7 +77,7 @@ def lowered() -> Program:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario of a lock. One worker runs each program. A process has ``together`` workers. Up to ``budget`` faults
+    """A scenario of a lock. Each program is run by a worker. A process has ``together`` workers. Up to ``budget`` faults
     happen."""
 
     name: str

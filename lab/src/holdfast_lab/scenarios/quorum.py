@@ -29,7 +29,7 @@ SERVERS = 3
 
 @dataclass(frozen=True)
 class QuorumScenario(Scenario):
-    """A scenario of a lock on three servers that vote. One worker in a process of its own runs each program."""
+    """A scenario of a lock on three servers that vote. Each program is run by a worker in a process of its own."""
 
     brisk: bool = True
     guarded: bool = True

@@ -89,7 +89,7 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
 
 @dataclass(frozen=True)
 class RendezvousScenario:
-    """A scenario of a barrier, latch or event. One worker in a process of its own runs each program."""
+    """A scenario of a barrier, latch or event. Each program is run by a worker in a process of its own."""
 
     name: str
     about: str

@@ -64,7 +64,7 @@ def put(times: int) -> Program:
 
 @dataclass(frozen=True)
 class FlightScenario:
-    """A scenario of single flight. One worker in a process of its own runs each program. Up to ``budget`` faults happen."""
+    """A scenario of single flight. Each program is run by a worker in a process of its own. Up to ``budget`` faults happen."""
 
     name: str
     about: str

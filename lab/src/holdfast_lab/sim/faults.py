@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process
 
 Fault = Callable[[World, random.Random, float], None]
-"""A function that injects a fault: of a world, with random details, for so many seconds. Some faults have no duration."""
+"""A function that injects a fault into a world.
+
+It gets random numbers for the details, and a duration in seconds, which some faults ignore.
+"""
 
 
 def _told(

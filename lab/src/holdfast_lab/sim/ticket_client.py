@@ -46,7 +46,7 @@ def out(world: World) -> bool:
 
 
 def _begin(lock: Lock) -> None:
-    """Begin an acquisition by a ticket. It counts as asked for before all others, because a ticket may overtake the queue."""
+    """Begin an acquisition by a ticket. It counts as requested before all others, because a ticket may overtake the queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"

@@ -206,7 +206,7 @@ class World:
 
 
 class _Collected:
-    """In the place of the keeper's list of garbage-collected owners of leases: each is handled at once."""
+    """Stands in for the keeper's list of garbage-collected owners of leases. Each owner is handled at once."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
@@ -251,7 +251,7 @@ class Process:
         self.keeper_hangs = False
         """True once the keeper hangs. It then does nothing any more, but the workers go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """Function calls that became due while the process was paused. It makes them when it resumes."""
+        """Function calls that became due while the process was paused. The process makes them when it resumes."""
         self.cut_off_from: set[Server] = set()
         """Servers whose connections to the process stay open, but carry no message."""
         self.far: dict[Server, float] = {}
@@ -267,7 +267,7 @@ class Process:
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
-        """The deadline of each lease that was recorded last, in seconds of the process's clock."""
+        """The last recorded deadline of each lease, in seconds of the process's clock."""
         self.calls: deque[Callable[[], None]] = deque()
         """Functions that the keeper calls at its next run."""
         self.node = Node(self, server.name, partial(self._line, server))

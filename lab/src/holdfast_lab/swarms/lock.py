@@ -40,13 +40,13 @@ ODD = 1.5
 """Factor by which the leases of the workers in `Profile.odd` are longer than `Profile.ttl`."""
 
 GUARDED = 0.5
-"""Of the histories in which the server restarts or loses data, the share whose locks have ``quarantine=``."""
+"""Share of the histories with ``quarantine=``, among those in which the server restarts or loses data."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
 """Share of the histories with RLocks, and share of their acquisitions that the holder repeats."""
 
 HUNG = 0.12
-"""Of the histories with renewed leases, the share whose locks have ``progress_within=``."""
+"""Share of the histories with ``progress_within=``, among those with renewed leases."""
 
 PROMPT = 20
 """Time for the last messages to arrive after all workers have finished, as a multiple of the mean message delay."""

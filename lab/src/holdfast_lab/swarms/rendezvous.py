@@ -32,8 +32,8 @@ END = 200.0
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.
 
-By the server's clock, a participant's position at a barrier expires, and with its data, a server loses the state of the
-barrier. So the clock is not set and no data is lost, except under the themes `jumping` and `forgetful`.
+A participant's position expires by the server's clock, and a loss of data deletes the state of the barrier. So the clock is not
+set, and no data is lost, except under the themes `jumping` and `forgetful`.
 """
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")

@@ -415,7 +415,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: fences rise, lookups find what was stored, and never an older value, and nothing is left behind.
+    """S5: fences rise, a lookup finds a stored value and never an older one than before, and nothing is left behind.
 
     A server that lost its data, and whose clock was set, may issue any fence.
     """

@@ -8,6 +8,6 @@ sockets and threads only through `holdfast._net.system.SYSTEM`. A `Machine` take
 world      the virtual time and the planned events
 sockets    both ends of a scripted connection, with delays, cuts and partial writes; and a selector for such sockets
 server     the server behind the sockets, which receives RESP bytes and runs the real Lua scripts
-machine    the machine on which the drivers run, the steps of the keeper (background thread), and the event loop
+machine    the machine on which the drivers run, the steps of the keeper, and the event loop
 histories  the workers' use of locks, drawn at random from a seed; the faults; and the rules
 """

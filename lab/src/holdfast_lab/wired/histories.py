@@ -112,7 +112,11 @@ class Lease(LeaseCore):
 
 
 Ending = Literal["run", "stopped", "dropped"]
-"""How an event loop ends: as by `asyncio.run`, closed while its cancelled tasks clean up, or closed while its tasks run."""
+"""How an event loop ends.
+
+"run": as by `asyncio.run`. "stopped": it is closed while its cancelled tasks clean up. "dropped": it is closed while its tasks
+run.
+"""
 
 
 @dataclass(slots=True)
@@ -709,7 +713,7 @@ class History:
     def _violated(self, rule: str, what: str) -> None:
         """Record the first violation, after which the workers stop.
 
-        The code under test might catch an exception.
+        No exception is raised, because the code under test might catch it.
         """
         if not self.run.violations:
             self.run.violations.append(Violation(rule, what))

@@ -48,7 +48,7 @@ class Machine(System):
         self.held_up = 0.0
         """Probability that an event loop is held up when it looks at its sockets."""
         self._in_background = False
-        """True while a function passed to `start` runs, whose delay included that of connecting."""
+        """True while a function passed to `start` runs. Connecting then takes no time: it was part of the delay."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes

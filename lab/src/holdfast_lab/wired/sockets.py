@@ -26,10 +26,7 @@ NETWORK = "network"
 
 @dataclass(slots=True)
 class Network:
-    """The network of a history: its delay, and the probability of each fault.
-
-    Most probabilities are for a piece of data, which is the bytes of one write.
-    """
+    """The network of a history. Each fault has a probability, mostly for each piece of data (the bytes of one write)."""
 
     world: World = field(repr=False)
     rng: random.Random = field(repr=False)
@@ -294,7 +291,7 @@ class Socket(Scripted):
         return len(data)
 
     def look_for_the_rest(self) -> None:
-        """The client must send the rest of a request soon after the kernel accepts bytes again."""
+        """Complain if the client has not sent the rest of a request soon after the kernel accepts bytes again."""
         if not self.ended and self._world.now >= self._full_until + self._network.room:
             self._complain("the rest of a request is not sent, although there is room for it")
 

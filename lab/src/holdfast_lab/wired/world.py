@@ -112,7 +112,7 @@ class World:
 
 
 class Callers:
-    """Several simulated threads. When the one that runs blocks, another one that need not wait any longer runs."""
+    """Several simulated threads. One of them runs at a time. When it blocks, a thread runs that need not wait any longer."""
 
     def __init__(self, world: World) -> None:
         self._world = world
