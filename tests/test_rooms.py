@@ -1,10 +1,13 @@
-"""The rooms of the house: who may import whom, and that nothing goes in circles. Imports for types count, and in functions."""
+"""The rooms of the house: who may import whom, and that nothing goes in circles. Imports for types count, and in functions.
+Also: how many places use private members of another object.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import re
+import tomllib
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,3 +175,18 @@ def test_every_request_is_in_one_file_and_some_driver_does_it() -> None:
 
 def members(*unions: object) -> set[str]:
     return {(typing.get_origin(kind) or kind).__name__ for union in unions for kind in typing.get_args(union)}
+
+
+# Private members
+
+
+def test_few_places_use_private_members_of_another_object_and_each_says_why() -> None:
+    """Ruff reports each such place as SLF001, unless a comment on its line permits it."""
+    lines = [(module, line) for module, path in MODULES.items() for line in path.read_text().splitlines() if "SLF001" in line]
+    assert len(lines) < 15
+    assert [(module, line) for module, line in lines if not re.search(r"# noqa: SLF001 - \w", line)] == []
+    settings = tomllib.loads((ROOT.parent.parent / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    assert "SLF" in settings["select"]
+    ignored = {pattern for pattern, codes in settings["per-file-ignores"].items() if "SLF001" in codes}
+    assert "SLF001" not in settings["ignore"]
+    assert not [pattern for pattern in ignored if pattern.startswith(("src", "lab"))]

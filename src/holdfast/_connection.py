@@ -130,9 +130,9 @@ class Method(Generic[P, T]):
         client, *others = signature.parameters.values()
         busy = signature.parameters["busy"].default if "busy" in signature.parameters else "wait"
 
-        def method(connection: BaseConnection, *args: Any, **options: Any) -> Any:
+        def method(self: BaseConnection, *args: Any, **options: Any) -> Any:
             try:
-                return target(connection._client, *args, **connection._filled(options, defaults, busy))  # noqa: SLF001 - our method
+                return target(self._client, *args, **self._filled(options, defaults, busy))
             except TypeError as error:
                 replace_usage(error, usage_of(target, target.__name__), usage_of(target, method.__name__, 1))
                 raise error.with_traceback(None)  # noqa: B904 (it is the same error)

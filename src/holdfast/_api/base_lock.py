@@ -41,6 +41,8 @@ class Member(NamedTuple):
     lock: BaseLock[Any, Any]
     """The lock object, as the user holds it."""
     spec: Spec
+    wait: float | None
+    """Seconds to wait for the lock; None: without a limit."""
     tally: Tally
     where: Callable[[], str]
     """Returns the address of the server or servers, for messages."""
@@ -56,6 +58,8 @@ class Member(NamedTuple):
     user_error: Callable[[Trouble], HoldfastError]
     lease_type: Callable[[Any], Any]
     """Class of the leases that users hold."""
+    leave: Callable[[Any, BaseException | None], Any]
+    """Releases the lease with this internal object at the end of a ``with`` statement, whose body may have raised an error."""
     detach: Callable[[Any], None]
     """Drops the record of an open ``with`` statement whose lease has this internal object. Other code releases that lease."""
     hold: Callable[[Any, Grant], Any]
@@ -170,6 +174,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return Member(
             lock=self,
             spec=self._spec,
+            wait=self._wait,
             tally=self._tally,
             where=lambda: self._where,
             in_cluster=self._cluster is not None,
@@ -181,6 +186,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
             abandon=self._abandon,
             user_error=self._user_error,
             lease_type=self._lease_type,
+            leave=self._leave,
             detach=self._detach,
             hold=self._hold,
             busy=self._busy,
@@ -205,6 +211,9 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
 
     def _driver(self) -> Any:
         """Return the driver that runs operations on the lock's server, in this process and event loop."""
+        raise NotImplementedError
+
+    def _leave(self, core: Any, error: BaseException | None) -> Any:
         raise NotImplementedError
 
     def _detach(self, core: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
+from holdfast._api.base_lock import member_of
 from holdfast._api.flow import InTasks, InThreads, Steps
 from holdfast._api.functions import is_async, refuse_class, refuse_generator, takes_options
 from holdfast._api.lease import core_of
@@ -122,9 +123,12 @@ def locked(
         awaited = is_async(function)
         kind = _OfTasks if awaited else _OfThreads
         make = _lock_type(client, awaited, reentrant)
-        make(client, template, **options)  # Refuses bad options and a client of the other API now, not at the first call.
+        # Refuses bad options and a client of the other API now, not at the first call.
+        servers = member_of(make(client, template, **options)).endpoint()
         filled = Filled(function, template)
-        return kind(function, lambda *call: make(client, filled(*call)[0], **options), busy, reentrant).decorated()
+        return kind(
+            function, lambda *call: make(client, filled(*call)[0], **options), servers, busy=busy, reentrant=reentrant
+        ).decorated()
 
     return decorate
 
@@ -133,9 +137,17 @@ class _Locked(Steps):
     """A function that runs under a lock, and the flow of its calls. Base class for plain and coroutine functions."""
 
     def __init__(
-        self, function: Callable[..., Any], lock: Callable[[tuple[Any, ...], dict[str, Any]], Any], busy: str, reentrant: bool
+        self,
+        function: Callable[..., Any],
+        lock: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+        servers: object,
+        *,
+        busy: str,
+        reentrant: bool,
     ) -> None:
         self._function, self._lock_for, self._busy, self._reentrant = function, lock, busy, reentrant
+        self._servers = servers
+        """The server or servers of the locks, which are the same for all calls."""
 
     def decorated(self) -> Callable[..., Any]:
         return self._as_function(self._call, self._function)
@@ -145,7 +157,7 @@ class _Locked(Steps):
         leases: list[Any] = []
         marked, before = _held.get(), depth(own)
         try:
-            _mark(own, self._this_task(), marked)
+            _mark(own, (self._this_task(), self._servers, own.key), marked)
             return await self._call_under(own, leases, functools.partial(self._function, *args, **kwargs))
         except LockTimeout:
             if self._busy != "skip" or leases:
@@ -194,7 +206,7 @@ class _OfTasks(InTasks, _Locked):
         if self._reentrant:
             await own.__aexit__(type(error), error, None)
         else:
-            await own._leave(core_of(lease), error)  # noqa: SLF001 - what the end of its with statement would have done
+            await member_of(own).leave(core_of(lease), error)
 
 
 def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
@@ -224,12 +236,12 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
     return Lock
 
 
-def _mark(own: Any, owner: object, before: frozenset[tuple[object, ...]]) -> None:
+def _mark(own: Any, entry: tuple[object, ...], before: frozenset[tuple[object, ...]]) -> None:
     """Record that the call stack is about to hold the lock ``own``. Raises ConfigError if it would wait for itself.
 
-    ``owner``: the calling thread or task. ``before``: the locks that the call stack holds already.
+    ``entry``: the calling thread or task, the lock's servers and its key. ``before``: the entries of the locks that the call
+    stack holds already.
     """
-    entry = owner, own._endpoint, own.key  # noqa: SLF001 - compared only, at each call of the function
     if entry in before and own.lease is None:  # An RLock with a lease can be acquired again.
         raise ConfigError(
             f"lock {own.name!r} is held by the same call stack already, so this call would wait for itself; pass "

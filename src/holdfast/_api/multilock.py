@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar
 from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
 from holdfast._api.base_lock import BaseLock, Member, member_of
 from holdfast._api.error_map import cause
-from holdfast._api.flow import Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
 from holdfast._api.lease_core import AioCore, LeaseCore, SyncCore, UserLease
 from holdfast._api.lock import AioLock, Lock
@@ -63,7 +63,7 @@ def find(client: object, locks: object, make: type[K], kind: type[BaseLock[Any, 
 
 
 def _api_of(lock_type: type[BaseLock[Any, Any]]) -> str:
-    return "holdfast.aio" if lock_type._face == "asyncio" else "holdfast"  # noqa: SLF001 - a class of ours
+    return "holdfast.aio" if issubclass(lock_type, InTasks) else "holdfast"
 
 
 def _named(client: object, name: object, make: Callable[..., K], options: dict[str, Any]) -> K:

@@ -142,13 +142,12 @@ def holdings() -> Holdings:
 
 def _find_asyncio() -> Any:
     """Look up asyncio's functions and return the running event loop; None if the program has not imported asyncio."""
-    global _running_loop, _current_task  # noqa: PLW0603 (a lookup at each use would cost as much as all the rest)
+    global _running_loop, _current_task  # A lookup at each use would cost as much as all the rest.
     if "asyncio" not in sys.modules:
         return None
-    import asyncio
+    from asyncio import _get_running_loop, current_task  # The former is documented, and cheaper than an exception.
 
-    _current_task = asyncio.current_task
-    _running_loop = asyncio._get_running_loop  # noqa: SLF001 - documented, and cheaper than an exception
+    _current_task, _running_loop = current_task, _get_running_loop
     return _running_loop()
 
 
@@ -193,12 +192,14 @@ class Unlisted(Entered[Any]):
         core.owner, core.inside = owner, True
 
 
+_on_several_servers: dict[type, type] = {}
+"""By class: the class of the object that `Reentrant.__new__` makes if several servers are passed."""
+
+
 class Reentrant(BaseLock[L, Client]):
     """A mixin with the options and state that make a lock reentrant, for both APIs."""
 
     _several = False
-    _type_on_several_servers: type[Any] | None = None
-    """The class of the object that `__new__` makes if several servers are passed; None: always the class that was called."""
 
     @hides_client("RLock.__init__")
     def __init__(
@@ -237,7 +238,7 @@ class Reentrant(BaseLock[L, Client]):
     if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 
         def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
-            several = vars(cls).get("_type_on_several_servers")
+            several = _on_several_servers.get(cls)
             return object.__new__(several if several is not None and are_several(client) else cls)
 
         __new__.__wrapped__ = __init__  # For the signature that help() shows.
@@ -468,7 +469,7 @@ class _OnSeveralServers(RLock, Redlock):
 
 # The name that users see in messages and in type(lock).
 _OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = "RLock"
-RLock._type_on_several_servers = _OnSeveralServers  # noqa: SLF001 - of this module
+_on_several_servers[RLock] = _OnSeveralServers
 
 
 class _AioOwnedCore(BaseOwnedCore, AioLeaseCore):
@@ -576,4 +577,4 @@ class _AioOnSeveralServers(AioRLock, AioRedlock):
 _AioOnSeveralServers.__name__ = _AioOnSeveralServers.__qualname__ = (
     "RLock"  # The name that users see in messages and in type(lock).
 )
-AioRLock._type_on_several_servers = _AioOnSeveralServers  # noqa: SLF001 - of this module
+_on_several_servers[AioRLock] = _AioOnSeveralServers

@@ -112,8 +112,8 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         raise NotImplementedError
 
     @staticmethod
-    async def _call_with(transaction: Any, function: Callable[[Any], Any]) -> Any:
-        """Call the function of the user with a transaction, and await it in asyncio."""
+    async def _call_in(transaction: Any, function: Callable[[Any], Any]) -> Any:
+        """Call the function of the user inside the ``with`` statement of a transaction, and await it in asyncio."""
         raise NotImplementedError
 
     @property
@@ -169,12 +169,12 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         """Run the function once, in a new transaction. Raises Changed if another client was quicker."""
         fresh = type(self)(self._client, *self._keys)
         try:
-            async with _Block(fresh):
-                return await self._call_with(fresh, function)
+            return await self._call_in(fresh, function)
         except TransactionConflict as conflict:
-            if conflict is not fresh._conflict:  # noqa: SLF001 - a new object of this class
+            why = fresh._reason_of(conflict)  # noqa: SLF001 - a new object of this class
+            if not why:
                 raise
-            raise Changed(fresh._why) from conflict  # noqa: SLF001 - a new object of this class
+            raise Changed(why) from conflict
 
     # The allowed order of calls
 
@@ -451,6 +451,10 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         )
         return self._conflict
 
+    def _reason_of(self, conflict: TransactionConflict) -> str:
+        """Return why this transaction failed with this error; empty if it is the error of another transaction."""
+        return self._why if conflict is self._conflict else ""
+
     def _not_begun(self, error: Exception) -> HoldfastError:
         hint = ""
         if "MaxConnectionsError" in kinds(error) or "oo many connections" in str(error) or "No connection av" in str(error):
@@ -475,21 +479,6 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
     @property
     def _key_texts(self) -> tuple[str, ...]:
         return tuple(key if isinstance(key, str) else key.decode(errors="backslashreplace") for key in self._keys)
-
-
-class _Block:
-    """The ``with`` statement of a transaction in a flow, in either API."""
-
-    def __init__(self, transaction: BaseTransaction[Any]) -> None:
-        self._transaction = transaction
-
-    async def __aenter__(self) -> None:
-        await self._transaction._enter()  # noqa: SLF001 - a part of the transaction
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._transaction._exit(failed=kind is not None)  # noqa: SLF001 - a part of the transaction
 
 
 class Transaction(InThreads, BaseTransaction[SyncClient]):
@@ -559,11 +548,12 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         return driver
 
     @staticmethod
-    async def _call_with(transaction: Transaction, function: Callable[[Transaction], T]) -> T:
-        value = function(transaction)
-        if inspect.iscoroutine(value):
-            value.close()
-            no_coroutine(function)
+    async def _call_in(transaction: Transaction, function: Callable[[Transaction], T]) -> T:
+        with transaction:
+            value = function(transaction)
+            if inspect.iscoroutine(value):
+                value.close()
+                no_coroutine(function)
         return value
 
     def _in_thread(self, function: Callable[[], object]) -> object:
@@ -665,8 +655,9 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
         return driver()
 
     @staticmethod
-    async def _call_with(transaction: AioTransaction, function: Callable[[AioTransaction], Awaitable[T]]) -> T:
-        return await function(transaction)
+    async def _call_in(transaction: AioTransaction, function: Callable[[AioTransaction], Awaitable[T]]) -> T:
+        async with transaction:
+            return await function(transaction)
 
     def _in_thread(self, function: Callable[[], object]) -> Any:
         return self._in_background(function)

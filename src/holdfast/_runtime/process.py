@@ -194,6 +194,13 @@ class Process:
         for pool in pools:
             pool.clear()
 
+    def drop_pool(self, endpoint: Endpoint) -> None:
+        """Close the connections of threads to a server that does not come back."""
+        with self._mutex:
+            pool = self._pools.pop(endpoint, None)
+        if pool is not None:
+            pool.clear()
+
     def close(self) -> None:
         """Release the held locks, end the keeper and close the connections. See `holdfast.close`."""
         keeper = self._keeper

@@ -445,7 +445,7 @@ That is so after SIGINT has ended the command or the wait for the lock. The entr
 def _leave(code: int) -> NoReturn:
     """End the process at once, because freeing all objects, as the interpreter does, would take longer than acquiring the
     lock."""
-    atexit._run_exitfuncs()  # noqa: SLF001 (as multiprocessing does at the end of its processes)
+    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does at the end of its processes
     os._exit(code)
 
 

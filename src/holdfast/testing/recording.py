@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, overload
 
 from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
-from holdfast._api.base_lock import BaseLock, L
+from holdfast._api.base_lock import BaseLock, L, member_of
 from holdfast._api.flow import as_flow, complete
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._clock import clock
@@ -67,10 +67,7 @@ class Recorder:
     def __init__(self, path: str | Path) -> None:
         self._file = Path(path).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115  (closed by `close`)
         self._mutex = threading.RLock()  # reentrant, because a signal handler may use a recorded lock, too
-        self._numbers = itertools.count(1)
-        self._holdings: dict[BaseLease, _Holding] = {}
-        self._first: dict[HeldLease, str] = {}
-        """Name of the attempt that got each lease from the server. Later attempts of this process may share the lease."""
+        self._attempts = _Attempts()
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +99,7 @@ class Recorder:
     def write(self, lease: BaseLease, register: Register) -> bool:
         """Attempt a write to the protected resource with the fence of this lease. Record it, and return whether it was
         accepted."""
-        holding = self._holdings[lease]
+        holding = self._attempts.holding_of(lease)
         holding.look()
         return register.write(lease.fence, holding.who, lease.key, holding.attempt)
 
@@ -110,6 +107,33 @@ class Recorder:
 def process() -> str:
     """Return the name of this process in records: ``p`` and its process id."""
     return f"p{os.getpid()}"
+
+
+class _Attempts:
+    """The recorded attempts of this process to acquire locks: their names, and the leases that they hold."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._holdings: dict[BaseLease, _Holding] = {}
+        self._first: dict[HeldLease, str] = {}
+        """Name of the attempt that got each lease from the server. Later attempts of this process may share the lease."""
+
+    def new_name(self, who: str) -> str:
+        """Return a name for the next attempt of the worker ``who``."""
+        return f"{who}#{next(self._numbers)}"
+
+    def took(self, lease: BaseLease, holding: _Holding) -> str:
+        """Store who holds a lease. Return the name of the attempt that got the lease from the server."""
+        self._holdings[lease] = holding
+        return self._first.setdefault(core_of(lease).held_lease, holding.attempt)
+
+    def holding_of(self, lease: BaseLease) -> _Holding:
+        return self._holdings[lease]
+
+    def released(self, lease: BaseLease) -> None:
+        del self._holdings[lease]
+        if core_of(lease).held_lease.over:
+            self._first.pop(core_of(lease).held_lease, None)
 
 
 class _Holding:
@@ -120,6 +144,7 @@ class _Holding:
 
     def __init__(self, record: Recorder, lock: BaseLock[Any, Any], worker: str) -> None:
         self._record = record
+        self._attempts = record._attempts  # noqa: SLF001 - known to the recorder and its holdings only
         self._lock = lock
         self._lease: BaseLease | None = None
         self._until = 0.0
@@ -127,13 +152,13 @@ class _Holding:
         self._first = ""
         """Name of the attempt that got the lease from the server; "" if it is this attempt."""
         self.who = f"{process()}/{worker}"
-        self.attempt = f"{self.who}#{next(record._numbers)}"  # noqa: SLF001
+        self.attempt = self._attempts.new_name(self.who)
 
     def _note(self, kind: str, **facts: Any) -> None:
         self._record.note(kind, self.who, self._lock.key, self.attempt, lease=self._first, **facts)
 
     async def _enter(self, acquiring: Awaitable[Any]) -> Any:
-        wait = self._lock._wait  # noqa: SLF001
+        wait = member_of(self._lock).wait
         self._note("ask", until=float("inf") if wait is None else time.monotonic() + wait)
         try:
             lease = await acquiring
@@ -160,8 +185,7 @@ class _Holding:
 
     def _took(self, lease: BaseLease) -> None:
         self._lease = lease
-        self._record._holdings[lease] = self  # noqa: SLF001
-        first = self._record._first.setdefault(core_of(lease).held_lease, self.attempt)  # noqa: SLF001
+        first = self._attempts.took(lease, self)
         self._first = "" if first == self.attempt else first
         self._until = self._believed()
         self._note("taken", fence=lease.fence, until=self._until)
@@ -193,9 +217,7 @@ class _Holding:
     def _released(self, error: BaseException | None) -> None:
         lease = self._lease
         assert lease is not None
-        del self._record._holdings[lease]  # noqa: SLF001
-        if core_of(lease).held_lease.over:
-            self._record._first.pop(core_of(lease).held_lease, None)  # noqa: SLF001
+        self._attempts.released(lease)
         lost = "lost" if core_of(lease).held_lease.lost else ""
         self._note("released", note=lost or (type(error).__name__ if error else ""))
 

@@ -138,6 +138,16 @@ class Keeper:
         """Return True if the keeper has state for this server. It has none for a server that is not used."""
         return endpoint in self._nodes
 
+    def next_at(self) -> float:
+        """Return the monotonic time, in seconds, of the next request that is due on a server; infinity: none."""
+        with self.mutex:
+            return min((node.next_at() for node in self._nodes.values()), default=float("inf"))
+
+    @property
+    def busy(self) -> bool:
+        """True while the keeper waits for the reply to a request."""
+        return any(link.busy for link in self._links)
+
     def lease_of(self, endpoint: Endpoint, key: bytes) -> HeldLease | None:
         with self.mutex:
             return self._node(endpoint).renewing.holders.get(key)
@@ -359,6 +369,21 @@ class Keeper:
         for link in self._links:
             if isinstance(link, PipelinedConnection) and link.serves(endpoint):
                 link.leave_for(place)
+
+    def drop(self, endpoint: Endpoint, why: str) -> None:
+        """Drop a server that does not come back: its waiters fail, its leases are lost, its connections are closed.
+
+        Only the keeper thread calls this.
+        """
+        with self.mutex:
+            node = self._nodes.pop(endpoint)
+            node.close(NotSent(why, endpoint.address))
+            lost = [held_lease for held_lease in node.renewing.held_leases() if held_lease.lose(why)]
+        for link in [link for link in self._links if isinstance(link, PipelinedConnection) and link.serves(endpoint)]:
+            self._links.remove(link)
+            link.close()
+        for held_lease in lost:
+            self.safely(self.report, held_lease)
 
     def wake_by(self, at: float) -> None:
         """Make the thread wake up at monotonic time ``at`` at the latest. The caller holds the mutex."""

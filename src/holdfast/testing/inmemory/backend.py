@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from holdfast._api.base_lock import BaseLock
+from holdfast._api.base_lock import BaseLock, member_of
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core.lock.replies import BLOCK
@@ -217,7 +217,7 @@ class Memory:
 
 def _keys(lock: Named) -> Keys:
     if isinstance(lock, BaseLock):
-        return lock._spec.keys  # noqa: SLF001
+        return member_of(lock).spec.keys
     if isinstance(lock, BaseLease):
         keys: Keys = core_of(lock).held_lease.spec.keys
         return keys

@@ -4,8 +4,6 @@ The keeper is idle when no action is due and no reply is awaited. The test clock
 (`when_idle`). If time moved between a request and its reply, the keeper would believe that the server does not answer.
 """
 
-# ruff: noqa: SLF001  (the test tools belong to the library, so they may look inside)
-
 from __future__ import annotations
 
 import contextlib
@@ -15,8 +13,6 @@ from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from holdfast._clock import clock
-from holdfast._core.lock.node import Node
-from holdfast._core.requests import NotSent
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import current
@@ -80,27 +76,22 @@ def next_at() -> float:
     keeper = current().running_keeper
     if keeper is None:
         return float("inf")
-    with keeper.mutex:
-        return min((node.next_at() for node in keeper._nodes.values()), default=float("inf"))
+    return keeper.next_at()
 
 
 def _idle(keeper: Keeper) -> bool:
-    now = clock()
-    with keeper.mutex:
-        due = any(node.next_at() <= now for node in keeper._nodes.values())
-    return not due and not any(link.busy for link in keeper._links)
+    return keeper.next_at() > clock() and not keeper.busy
 
 
-def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
+def _with_node(endpoint: Endpoint, do: Callable[[Keeper], None]) -> None:
     """Call ``do`` in the keeper's thread, with the keeper's state for this server. If there is no such state, do nothing."""
     keeper = current().running_keeper
     if keeper is None:
         return
 
     def look() -> None:
-        node = keeper._nodes.get(endpoint)
-        if node is not None:
-            do(keeper, node)
+        if keeper.knows(endpoint):
+            do(keeper)
 
     with contextlib.suppress(_Ended):
         _in_its_thread(keeper, look)
@@ -112,8 +103,8 @@ def hurry(endpoint: Endpoint) -> None:
     Return after the replies, or after `LIMIT` seconds if some are missing.
     """
 
-    def all_due(keeper: Keeper, node: Node) -> None:
-        now = clock()
+    def all_due(keeper: Keeper) -> None:
+        now, node = clock(), keeper.node(endpoint)
         with keeper.mutex:
             node.waiting.round_at = now
             for held_lease in node.renewing.held_leases():
@@ -131,27 +122,21 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
     A waiter whose reply from the server is still on its way does not count as waiting yet, so it is subtracted.
     """
     keeper = current().running_keeper
-    if keeper is None:
+    if keeper is None or not keeper.knows(endpoint):
         return 0
     with keeper.mutex:
-        node = keeper._nodes.get(endpoint)
-        waiters = list(node.waiting._waiters.values()) if node is not None else []
-        here = (
-            sum(len(local_queue.queue) for (of, _), local_queue in node._local_queues.items() if of == key)
-            if node is not None
-            else 0
-        )
-    return here - sum(waiter.told is None for waiter in waiters if waiter.attempt.spec.keys[0] == key)
+        node = keeper.node(endpoint)
+        here = sum(attempt.spec.keys[0] == key for attempt in node.in_line())
+        return here - sum(waiter.told is None for waiter in node.waiting.waiters() if waiter.attempt.spec.keys[0] == key)
 
 
 def fence(endpoint: Endpoint, token: str) -> int:
     """Return the fence that was used last with a lease of this process, after any hand-on; 0 if there is no such lease."""
     keeper = current().running_keeper
-    if keeper is None:
+    if keeper is None or not keeper.knows(endpoint):
         return 0
     with keeper.mutex:
-        node = keeper._nodes.get(endpoint)
-        held_lease = node.renewing.get(token) if node is not None else None
+        held_lease = keeper.node(endpoint).renewing.get(token)
         return held_lease.holder_fence if held_lease is not None else 0
 
 
@@ -161,18 +146,5 @@ def part(endpoint: Endpoint, why: str) -> None:
     The waiters fail, the leases are marked as lost, and the connections are closed.
     """
 
-    def end(keeper: Keeper, node: Node) -> None:
-        with keeper.mutex:
-            del keeper._nodes[endpoint]
-            node.close(NotSent(why, endpoint.address))
-            lost = [held_lease for held_lease in node.renewing.held_leases() if held_lease.lose(why)]
-        for link in [link for link in keeper._links if link._endpoint is endpoint]:
-            keeper._links.remove(link)
-            link.close()
-        for held_lease in lost:
-            keeper.safely(keeper.report, held_lease)
-
-    _with_node(endpoint, end)
-    pool = current()._pools.pop(endpoint, None)
-    if pool is not None:
-        pool.clear()
+    _with_node(endpoint, lambda keeper: keeper.drop(endpoint, why))
+    current().drop_pool(endpoint)
