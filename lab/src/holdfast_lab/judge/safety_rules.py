@@ -409,7 +409,6 @@ def _gave_up(case: Evidence, ask: Ask) -> float:
 
 
 def _hurried(case: Evidence, ask: Ask) -> bool:
-    """Return whether the waiter was cancelled again while it gave up."""
     who, until = ask.event.who, ask.ended + ROUNDING
     cancelled = [f for f in case.faults if f.kind == "cancel" and f.event.who == who and ask.event.at <= f.at <= until]
     return ask.outcome == "cancelled" and len(cancelled) > 1

@@ -84,7 +84,6 @@ class Lease(LeaseCore):
         self.make_way()
 
     def note_again(self) -> None:
-        """Record that the holder has acquired the same lock once more."""
         self.note("again", fence=self.fence)
 
     def note_inner(self) -> None:

@@ -288,10 +288,10 @@ class Case:
         return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
 
     def settled(self, found: Event) -> float:
-        """Return the virtual time from which a newer write makes the version of this lookup void.
+        """Return the virtual time from which a newer write voids the version of this lookup.
 
-        Any newer write voids a version that was loaded. If a client put the version, only a write that began after this put had
-        ended voids it. Of two writes at the same time, either may come last.
+        Any newer write voids a version that was loaded. A version that a client put is voided only by a write that began after
+        the put had ended. Of two writes at the same time, either may come last.
         """
         land, put = self.lands.get(found.fence), self.voids.get(found.last)
         loaded = land is not None and land.last == found.last
