@@ -31,7 +31,7 @@ pytest: $(READY)
 
 # The asyncio tests once more, in the loops of uvloop.
 uvloop: $(READY)
-	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" --processes $(JOBS) tests/live tests/faults
+	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" --processes $(JOBS) tests/*/live tests/*/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -50,11 +50,11 @@ soak: $(READY)
 
 # Small changes of the code that some test has to notice: see docs/design/mutations.md. Goes on where it was stopped.
 mutants: $(READY)
-	test -e .mutants/swarms.json || { PYTHONPATH=tests $(BIN)/python -m mutants cover; \
-		PYTHONPATH=tests $(BIN)/python -m mutants cover --children; }
-	PYTHONPATH=tests $(BIN)/python -m mutants run
-	PYTHONPATH=tests $(BIN)/python -m mutants run --again
-	PYTHONPATH=tests $(BIN)/python -m mutants report
+	test -e .mutants/swarms.json || { PYTHONPATH=tests $(BIN)/python -m lab.mutants cover; \
+		PYTHONPATH=tests $(BIN)/python -m lab.mutants cover --children; }
+	PYTHONPATH=tests $(BIN)/python -m lab.mutants run
+	PYTHONPATH=tests $(BIN)/python -m lab.mutants run --again
+	PYTHONPATH=tests $(BIN)/python -m lab.mutants report
 
 # A real cron in a mount namespace of its own, for two minutes. Needs root, and Debian's cron with a sendmail.
 cron: $(READY)
@@ -78,7 +78,7 @@ release-check:
 # What is public, written down again: names, signatures, and the help of the command, with the completion and the man page in the
 # wheel. A change of it is reviewed like code.
 api: $(READY)
-	PYTHONPATH=tests $(BIN)/python -m api.public
+	PYTHONPATH=tests $(BIN)/python -m house.public
 	$(BIN)/python packaging/command_line.py
 
 models:

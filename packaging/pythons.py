@@ -14,8 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OLDEST = (3, 11)
-QUICK = ["tests/unit", "tests/live/test_lock.py", "tests/live/test_aio_lock.py", "tests/live/test_rlock.py"]
-QUICK += ["tests/live/test_semaphore.py", "tests/live/test_decorator.py", "tests/cli/test_run.py", "tests/cli/test_start.py"]
+LIVE = ["lock/live/test_lock.py", "lock/live/test_aio_lock.py", "lock/live/test_rlock.py", "lock/live/test_decorator.py"]
+LIVE += ["permit/live/test_semaphore.py", "cli/test_run.py", "cli/test_start.py"]
+QUICK = [*(str(path) for path in sorted(ROOT.glob("tests/*/unit"))), *(f"tests/{name}" for name in LIVE)]
 
 
 def version_of(program: Path) -> tuple[int, int] | None:

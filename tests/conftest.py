@@ -1,9 +1,11 @@
-"""Fixtures for all tests: servers, and the check that nothing is left behind."""
+"""Fixtures for all tests: servers, names, and the check that nothing is left behind. Those of a level are plugins."""
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -24,8 +26,9 @@ import holdfast
 from holdfast._core.names import PREFIX, guard_key, marker_key
 from holdfast._local.server import private
 from holdfast._local.server.supervisor import BOOT, SOCKET, Connection
-from live.witness import SHARED, held_by, open_sockets
-from loops import choose, use_the_chosen
+from support.levels import level
+from support.loops import choose, use_the_chosen
+from support.witness import SHARED, held_by, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +36,31 @@ if TYPE_CHECKING:
     from holdfast._local.server.process import PrivateServer
 
 
-pytest_plugins = ["processes"]
+pytest_plugins = ["support.processes", "support.live", "support.faults", "support.conformance"]
+
+_numbers = itertools.count()
+
+
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """The examples of unit tests are the same in every run."""
+    if level(module_path) == "unit":
+        choose_examples()
+
+
+@functools.cache
+def choose_examples() -> None:
+    """Have hypothesis draw the same examples in every run."""
+    from hypothesis import HealthCheck, settings  # here: most other tests do not need it
+
+    settings.register_profile(
+        "unit",
+        derandomize=True,
+        deadline=None,
+        database=None,
+        max_examples=60,
+        suppress_health_check=[HealthCheck.too_slow],  # that a machine is busy says nothing about the examples
+    )
+    settings.load_profile("unit")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -124,11 +151,22 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
         return []
 
 
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Return a name of a lock that no other test uses."""
+    return f"{level(request.path)}-{next(_numbers)}"
+
+
 @pytest.fixture(scope="module", autouse=True)
-def nothing_left(server: PrivateServer) -> Iterator[None]:
-    """After each module: no thread and no connection of ours, and no exception that this thread would carry on. (The common
-    server is up before the first count.)"""
-    assert server.pid
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each module: no thread and no connection of ours, and no exception that this thread would carry on.
+
+    The common server is up before the first count. Unit tests need no server, and start nothing that could be left.
+    """
+    if level(request.path) == "unit":
+        yield
+        return
+    assert request.getfixturevalue("server").pid
     before, handler = open_sockets(), signal.getsignal(signal.SIGINT)
     yield
     assert signal.getsignal(signal.SIGINT) is handler, "later tests interrupt themselves"

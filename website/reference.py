@@ -1,6 +1,6 @@
 """The pages of the API reference: which public names are on which page, and the text of each page.
 
-The names come from ``tests/api/names.txt``, the list of all that is public; the text behind them comes from the docstrings.
+The names come from ``tests/house/names.txt``, the list of all that is public; the text behind them comes from the docstrings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-NAMES, HELP = ROOT / "tests" / "api" / "names.txt", ROOT / "tests" / "api" / "help.txt"
+NAMES, HELP = ROOT / "tests" / "house" / "names.txt", ROOT / "tests" / "house" / "help.txt"
 
 
 class Topic(NamedTuple):

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from chaos.clustered import OverCluster
-from chaos.quorum import Quorum, QuorumRestarts
+from chaos.quorum_topology import Quorum, QuorumRestarts
 from chaos.replicated import OverSentinel
 from chaos.run import Run, Size
 from chaos.topologies import Single, Topology

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from chaos.topologies import NAMES, Choose, Fault, Strike, command, disturbances, killed, stopped
 from holdfast._local.server.process import PrivateServer
-from live import clusters
+from support import clusters
 
 
 class OverCluster:

@@ -1,6 +1,6 @@
 """A TCP proxy that knows nothing of the protocol: bytes are late, lost, or arrive in part, and connections break.
 
-`faults.proxy` is for faults of single requests and replies; this proxy hits whatever is under way.
+`support.proxy` is for faults of single requests and replies; this proxy hits whatever is under way.
 """
 
 from __future__ import annotations

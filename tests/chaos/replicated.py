@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from chaos.topologies import Fault, command, disturbances, killed, stopped
 from holdfast._local.server.process import PrivateServer
-from live.sentinels import Sentinels
+from support.sentinels import Sentinels
 
 
 class OverSentinel:

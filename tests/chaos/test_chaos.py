@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chaos.clustered import OverCluster
-from chaos.quorum import Quorum, QuorumRestarts
+from chaos.quorum_topology import Quorum, QuorumRestarts
 from chaos.replicated import OverSentinel
 from chaos.run import Run, Size, together
 from chaos.topologies import Single, Topology

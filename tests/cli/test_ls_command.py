@@ -17,7 +17,7 @@ import holdfast
 from cli.commands import PROGRAM, Holdfast
 from holdfast._runtime.process import current
 from holdfast.cli import main
-from live.witness import in_thread, until
+from support.witness import in_thread, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

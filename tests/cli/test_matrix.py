@@ -13,7 +13,7 @@ import redis
 import holdfast
 from cli.matrix import ENDS, Cell, starts
 from holdfast._local.server import private
-from sources import turn
+from support.sources import turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -182,20 +182,11 @@ def _fits(word: str, names: dict[str, str]) -> str:
 
 
 @cache
-def _parts() -> dict[str, str]:
-    """Return the capability of each module in its folder of `_core`, if the name of the module is of this capability alone."""
-    found: dict[str, set[str]] = {}
-    for path in (PACKAGE / "_core").glob("*/*.py"):
-        found.setdefault(path.stem, set()).add(path.parent.name)
-    return {stem: min(folders) for stem, folders in found.items() if len(folders) == 1 and min(folders) in CAPABILITIES}
-
-
-@cache
 def capability_of(path: Path) -> str:
     """Return the capability of a file, given by its path in the repository, or "" if the file is of none.
 
     The name of the capability in the name of the file counts most, then that of its folder, then names of public classes.
-    Commands count on the command line, and names of modules of `_core` in tests.
+    Commands count on the command line.
     """
     word = path.name.partition(".")[0].lstrip("_")
     for prefix in ("test_", "demo_", "sync_", "aio_"):
@@ -210,8 +201,6 @@ def capability_of(path: Path) -> str:
     if not found and {"cli", "demo"} & set(path.parts):
         commands = {word: name for name, capability in CAPABILITIES.items() for word in capability.commands.split()}
         found = commands.get(word.partition("_")[0], "")
-    if not found and path.parts[:2] in {("tests", "unit"), ("tests", "faults"), ("tests", "sim")}:
-        found = next((name for part, name in _parts().items() if word == part or word.startswith(f"{part}_")), "")
     return found
 
 

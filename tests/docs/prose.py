@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.pages import PAGES, ROOT
-from sources import LAB, PACKAGE
+from support.sources import LAB, PACKAGE
 
 MODELS = ROOT / "models"
 

@@ -12,7 +12,7 @@ import pytest
 
 from docs.pages import PAGES, ROOT
 from docs.prose import read, read_pages
-from sources import LAB, PACKAGE
+from support.sources import LAB, PACKAGE
 
 QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
 HEADLESS = re.compile(r"(?:^|(?<=[.:;!?] )|(?<=\())(Who|What|Whose|Whom|Whoever|Whatever|Where)\b(?![^.?]*\?)")

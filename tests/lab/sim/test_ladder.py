@@ -1,0 +1,168 @@
+"""The ladder: every rung breaks as it is said to, and the one that cures it survives every schedule of the same scenario."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.history import Event
+from holdfast_lab import ladder
+from holdfast_lab.checkers import check
+from holdfast_lab.explore import explore, replay
+from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, Scenario, Step, rungs
+from holdfast_lab.ladder.rungs import build, by_name, settle
+from holdfast_lab.ladder.world import LadderWorld
+from holdfast_lab.sim.stepwise import Stepwise
+from lab.sim import ladder_page
+from support.searches import by_turns
+
+FALLING = [rung for rung in RUNGS if rung.fall is not None]
+CURES = [rung for rung in RUNGS if rung.fall is None]
+
+
+@pytest.fixture(scope="module")
+def steps() -> dict[str, Step]:
+    """The whole ladder, climbed once."""
+    return {step.rung.name: step for step in ladder.climb()}
+
+
+def test_every_rung_either_breaks_or_cures() -> None:
+    assert len({rung.name for rung in RUNGS}) == len(RUNGS) == 15
+    assert {rung.fall.cure for rung in FALLING if rung.fall} >= {rung.name for rung in CURES}
+
+
+@pytest.mark.parametrize("rung", FALLING, ids=lambda rung: str(rung.name))
+def test_the_search_finds_what_is_wrong(rung: Rung, steps: dict[str, Step]) -> None:
+    step = steps[rung.name]
+    assert step.found is not None, f"not within {step.fall.within} schedules"
+    assert step.found.violation.rule == step.fall.rule
+    assert step.found.violation in check(step.found.history), "it is the checkers who say so"
+    assert step.found.schedules <= step.fall.within
+
+
+@pytest.mark.parametrize("rung", FALLING, ids=lambda rung: str(rung.name))
+def test_the_cure_survives_every_schedule_of_the_same(rung: Rung, steps: dict[str, Step]) -> None:
+    step = steps[rung.name]
+    assert RUNGS.index(step.cure) > RUNGS.index(rung)
+    assert step.survived.covered
+    assert step.survived.found == []
+    assert step.held
+
+
+@pytest.mark.parametrize("rung", FALLING, ids=lambda rung: str(rung.name))
+def test_a_schedule_is_a_list_of_choices(rung: Rung, steps: dict[str, Step]) -> None:
+    """Nothing else decides what happens."""
+    step = steps[rung.name]
+    assert step.found is not None
+    history, violations = replay(lambda: build(rung, step.fall.scenario), settle, step.found.choices)
+    assert violations[0] == step.found.violation
+    assert history == step.found.history
+
+
+PROGRAM = """
+from holdfast_lab.ladder import RUNGS, find
+print([(found.schedules, found.choices, found.history) for rung in RUNGS if rung.fall for found in [find(rung)] if found])
+"""
+
+
+def test_the_search_is_the_same_in_every_process(steps: dict[str, Step]) -> None:
+    """In one where the order of sets is another one than here."""
+    other = str(1 + (os.environ.get("PYTHONHASHSEED") == "1"))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": other}
+    )
+    here = [(found.schedules, found.choices, found.history) for step in steps.values() if (found := step.found)]
+    assert done.stdout == f"{here}\n"
+    assert len(done.stdout) > 10_000
+
+
+def test_survivors_were_in_danger(steps: dict[str, Step]) -> None:
+    """All clients get the lock in some schedule in which the fault has happened: nothing holds because nothing happens."""
+    for step in steps.values():
+        scenario = step.fall.scenario
+        taken: set[frozenset[str]] = set()
+        for history in histories(step.cure, scenario, most=150):
+            if not scenario.faults or any(event.kind == "fault" for event in history):
+                taken.add(frozenset(event.who for event in history if event.kind == "taken"))
+        assert max(map(len, taken)) == scenario.clients, step.cure.name
+
+
+def histories(rung: Rung, scenario: Scenario, most: int = 10**6) -> Iterator[list[Event]]:
+    """Those of them that come to their end."""
+    found: list[list[Event]] = []
+
+    def keep(world: Stepwise) -> None:
+        settle(world)
+        found.append(world.history)
+
+    explore(lambda: build(rung, scenario), keep, most=most, stop_at=10**6)
+    yield from found
+
+
+def outcomes(rung: Rung, scenario: Scenario) -> set[tuple[str, ...]]:
+    """Return the possible outcomes of a scenario for its clients, and the rules that it can break."""
+    found: set[tuple[str, ...]] = set()
+    for history in histories(rung, scenario):
+        ends = [f"{e.who} {e.kind} {e.note}" for e in history if e.kind in {"taken", "failed", "crashed", "write", "paused"}]
+        found.add((*sorted(ends), *sorted({violation.rule for violation in check(history)})))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    by_turns(
+        [
+            ("flag", rungs.CALM),
+            ("setnx", rungs.CALM),
+            ("timestamp-getset", rungs.CLOCKS),
+            ("timestamp-equal", rungs.LOST_REPLY),
+            ("token-script", rungs.LOST_REPLY),
+            ("setnx-expire", rungs.CRASH),
+            ("set-nx-px", rungs.CRASH),
+            ("late-write", rungs.LATE),
+            ("token-script", rungs.DEATH),
+        ],
+        name=lambda case: f"{case[0]} {case[1].name}",
+    ),
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
+def test_the_steps_that_are_not_chosen_make_no_difference(
+    name: str, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The world of the ladder does at once what only one client sees. The outcomes are those of a world that does not."""
+    reduced = outcomes(by_name(name), scenario)
+    monkeypatch.setattr(LadderWorld, "steps_now", Stepwise.steps_now)
+    assert outcomes(by_name(name), scenario) == reduced
+
+
+def test_the_page_shows_what_happens() -> None:
+    page = ladder_page.PAGE.read_text(encoding="utf-8")
+    assert page == ladder_page.render(page), "PYTHONPATH=tests python -m lab.sim.ladder_page writes it anew"
+    for rung in RUNGS:
+        assert rung.fall is None or f"<!-- timeline: {rung.name} -->" in page
+        assert f"<!-- lock: {type(rung.lock).__name__} -->" in page
+    titles = [line.partition(". ")[2] for line in page.splitlines() if line.startswith("## ") and line[3].isdigit()]
+    assert titles == [rung.title for rung in RUNGS]
+
+
+QUICK = [scenario for scenario in SCENARIOS if scenario.clients == 2]
+
+
+def test_the_table_of_the_page_is_right() -> None:
+    """Three clients, and three servers, take longer: see below."""
+    told = ladder_page.rows(ladder_page.PAGE.read_text(encoding="utf-8"))
+    assert [*told] == [rung.name for rung in RUNGS if rung.name not in ladder_page.ALIKE]
+    for name, cells in told.items():
+        rung = by_name(name)
+        for scenario, said in zip(SCENARIOS, cells, strict=True):
+            if rung.servers == 1 and scenario in QUICK:
+                assert said == ladder_page.cell(rung, scenario), f"{name}, {scenario.name}"
+
+
+@pytest.mark.soak
+def test_all_of_the_table_is_right() -> None:
+    assert ladder_page.table() in ladder_page.PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,261 @@
+"""Row 7: fork while holding or waiting. The child holds nothing, keeps nothing of its parent alive, has its own locks."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+import holdfast.aio
+from holdfast._api.lease import core_of
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._local.server.process import PrivateServer
+from support.faces import Admin, Face, at_most, until
+from support.peer import Peer
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),  # which is what is tested here
+]
+
+TTL = 1.2
+
+
+def in_child(action: Callable[[], Any]) -> Any:
+    """Return the result of a call in a forked child; or the error, by name."""
+    hear, say = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.write(say, repr(action()).encode())
+        except BaseException as error:
+            os.write(say, repr(f"{type(error).__name__}: {error}").encode())
+        finally:
+            os._exit(0)
+    os.close(say)
+    with os.fdopen(hear, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return ast.literal_eval(said.decode())
+
+
+def run(face: Face, what: Callable[..., Any], *args: Any) -> Any:
+    """`face.call` in a child, where the thread of its event loop does not exist: the result, or the error's name."""
+    try:
+        return asyncio.run(what(*args)) if face.name == "asyncio" else what(*args)
+    except Exception as error:
+        return type(error).__name__
+
+
+@pytest.mark.fault(7)
+def test_row_7_a_child_holds_nothing(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 7: release raises NotHeld, remaining is 0, check raises; the parent's lock stays and is renewed."""
+    lock = face.Lock(server.url, name, ttl=TTL)
+    assert face.call(lock.acquire)
+    lease, token = lock.lease, admin.token()
+    seen = in_child(
+        lambda: [
+            run(face, lock.release),
+            run(face, lease.release),
+            run(face, lease.renew),
+            lease.remaining(),
+            lease.lost.is_set(),
+            run(face, lock.acquire, False),
+        ]
+    )
+    assert seen == ["NotHeld", "NotHeld", "NotHeld", 0.0, True, False]
+    admin.renewed()
+    assert admin.token() == token
+    assert not lease.lost.is_set()
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+@pytest.mark.fault(7)
+def test_row_7_a_child_leaves_a_with_and_nothing_happens(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 7: in redis-py the child released the parent's lock here."""
+    lock = face.Lock(server.url, name, ttl=TTL)
+    enter, leave = ("__enter__", "__exit__") if face.name == "sync" else ("__aenter__", "__aexit__")
+    face.call(getattr(lock, enter))
+    token = admin.token()
+    assert in_child(lambda: run(face, getattr(lock, leave), None, None, None)) is None
+    assert admin.token() == token
+    face.call(getattr(lock, leave), None, None, None)
+    admin.nothing_left()
+
+
+@pytest.mark.fault(7)
+def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 7: by its parent's lock object and by new ones, with renewal, waiting, and tokens of its own."""
+    lock = face.Lock(server.url, name, ttl=TTL)
+    shared = face.Lock(server.url, f"{name} of the child", ttl=TTL)
+    assert face.call(lock.acquire)
+    assert face.call(shared.acquire)
+    face.call(shared.release)
+    token = admin.token()
+    assert token is not None
+
+    def child() -> list[Any]:
+        own = face.Lock(server.url, name, ttl=TTL)
+
+        async def use_async() -> list[Any]:
+            async with shared as lease:
+                await asyncio.to_thread(renewed, shared.name)
+                lease.check()
+                return [core_of(lease).held_lease.token, await own.acquire(timeout=0.2)]
+
+        def use() -> list[Any]:
+            with shared as lease:
+                renewed(shared.name)
+                lease.check()
+                return [core_of(lease).held_lease.token, own.acquire(timeout=0.2)]
+
+        return [*run(face, use_async if face.name == "asyncio" else use), len(admin_places())]
+
+    def admin_places() -> list[str]:
+        with closing(Admin(server, name)) as own:
+            return own.places()
+
+    def renewed(its_name: str) -> None:
+        with closing(Admin(server, its_name)) as own:
+            own.renewed()
+
+    child_token, taken, places = in_child(child)
+    assert child_token.split(".")[0] != token.split(".")[0]
+    assert (taken, places) == (False, 0)
+    assert admin.token() == token
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+@pytest.mark.fault(7)
+def test_row_7_a_child_is_told_nothing_of_its_parents_loss(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 7: a lease that the child does not hold cannot be lost there: no callback, no thread."""
+    told: list[int] = []
+    lock = face.Lock(server.url, name, ttl=0.5, renew=False, on_lost=lambda _: told.append(os.getpid()))
+    assert face.call(lock.acquire)
+    lease = lock.lease
+
+    def child() -> list[Any]:
+        threading.Event().wait(0.6)
+        lease.lost.is_set()
+        threading.Event().wait(0.05)
+        return [run(face, lease.check), [t.name for t in threading.enumerate() if t.name.startswith("holdfast")], told]
+
+    assert in_child(child) == ["NotHeld", [], []]
+    until(lambda: told == [os.getpid()])
+
+
+def connections(admin: Admin) -> list[str]:
+    """Of the user "peer"."""
+    return [client["id"] for client in admin.redis.client_list() if client["user"] == "peer"]
+
+
+@pytest.mark.parametrize("state", ["held", "waiting"])
+def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_server: NewServer, name: str, state: str) -> None:
+    """Danger "inherited inbox socket": the parent is killed, its child lives on; the server sees every connection end."""
+    server = new_server()
+    admin = Admin(server, name)
+    admin.redis.acl_setuser("peer", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"])
+    blocker = holdfast.FairLock(server.url, name, ttl=30)
+    with Peer(face.name, server.url.replace("unix://", "unix://peer:secret@"), name, ttl=30) as peer:
+        peer.ask("holdfast.fencing.accept(url, 'something', 1)")  # a pooled connection of the sync face
+        if state == "waiting":
+            assert blocker.acquire()
+        peer.ask("start(lock.acquire)")
+        until(lambda: len(admin.places()) == 1 if state == "waiting" else admin.token())
+        process = (admin.places() or [admin.token() or ""])[0].split(".")[0]
+        until(lambda: admin.redis.exists(f"hf:proc:{process}"))  # so the keeper is connected
+        child = peer.ask("fork()")
+        assert admin.listeners(process) == (1 if state == "waiting" else 0)
+        assert connections(admin)
+        peer.kill()
+        until(lambda: not connections(admin), 1)
+        assert admin.redis.publish(f"hf:inbox:{process}", "1 x 1") == 0
+        os.kill(child, 0)  # it is alive
+        if state == "waiting":
+            lock = face.FairLock(server.url, name, ttl=5)
+            taken = face.start(lock.acquire, timeout=5)
+            until(lambda: len(admin.places()) == 2)
+            with at_most(CLAIM_WINDOW_S / 2):  # nothing is claimed for the one that is dead
+                blocker.release()
+                assert taken.result(5)
+            face.call(lock.release)
+    admin.close()
+
+
+def test_danger_a_request_under_way_at_the_fork_does_not_keep_its_connection(new_server: NewServer, name: str) -> None:
+    """Danger "inherited inbox socket": the connection of a thread that awaits a reply is not among the idle ones."""
+    server = new_server()
+    admin = Admin(server, name)
+    admin.redis.acl_setuser("peer", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"])
+    url = server.url.replace("unix://", "unix://peer:secret@")
+    with Peer("sync", url, name, ttl=30) as peer:
+        admin.redis.client_pause(60_000, all=False)  # only writes
+        peer.ask("start(lock.acquire)")
+        until(lambda: any(one["cmd"].startswith("eval") for one in admin.redis.client_list() if one["user"] == "peer"))
+        child = peer.ask("fork()")
+        assert connections(admin)
+        peer.kill()
+        until(lambda: not connections(admin), 3)
+        os.kill(child, 0)  # it is alive
+        admin.redis.client_unpause()
+    admin.close()
+
+
+@pytest.mark.fault(7)
+def test_row_7_a_child_that_ends_normally_takes_nothing_along(server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 7: what runs at exit in the child gives back nothing of its parent's."""
+    with Peer("sync", server.url, name, ttl=5) as peer:
+        assert peer.ask("lock.acquire()")
+        token = admin.token()
+        assert peer.ask("(lambda pid: os.waitpid(pid, 0)[1] if pid else sys.exit(0))(os.fork())") == 0
+        assert admin.token() == token
+        assert peer.ask("lock.lease.check()") is None
+        assert peer.ask("lock.release()") is None
+    admin.nothing_left()
+
+
+@pytest.mark.fault(7)
+def test_row_7_a_thread_of_the_parent_may_be_anywhere_at_the_fork(
+    face: Face, server: PrivateServer, admin: Admin, name: str
+) -> None:
+    """Row 7: forked again and again while other threads acquire and release: no child hangs on a mutex nobody will free."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def busy(number: int) -> None:
+        lock = holdfast.Lock(server.url, f"{name} {number}", ttl=5)
+        try:
+            while not stop.is_set():
+                with lock:
+                    pass
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=busy, args=(number,)) for number in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(20):
+            lock = face.Lock(server.url, f"{name} child {number}", ttl=5)
+            assert in_child(lambda lock=lock: run(face, face.taken_and_given_back, lock)) is True  # type: ignore[misc]
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
