@@ -72,8 +72,9 @@ def test_the_sources_are_written_so() -> None:
 
 def test_tests_and_tools_are_written_so() -> None:
     folders = [ROOT / "tests", ROOT / "website", ROOT / "packaging"]
-    assert {text.path.relative_to(ROOT).parts[0] for text in read(*folders)} == {folder.name for folder in folders}
-    assert [str(text) for text in read(*folders) if refused(text.text)] == []
+    texts = read(*folders)
+    assert {text.path.relative_to(ROOT).parts[0] for text in texts} == {folder.name for folder in folders}
+    assert [str(text) for text in texts if refused(text.text)] == []
 
 
 def test_the_pages_are_written_so() -> None:

@@ -24,7 +24,7 @@ def test_examples_are_typed(tmp_path: Path) -> None:
             "mypy",
             "--strict",
             "--config-file=",
-            f"--cache-dir={ROOT / '.mypy_cache'}",
+            f"--cache-dir={ROOT / '.mypy_cache' / 'examples'}",
             *map(str, tmp_path.iterdir()),
         ],
         cwd=ROOT,
