@@ -12,8 +12,8 @@ OPTION = re.findall(r"^\| \d+\. .+$", PAGE, re.MULTILINE)
 
 
 def linked(text: str) -> list[str]:
-    """Return the files and folders that a text links to."""
-    return [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    """Return the files and folders that a text links to. A link within the page has none."""
+    return [target.partition("#")[0] for target in re.findall(r"\]\(([^)#\s][^)\s]*)\)", text) if "://" not in target]
 
 
 def test_the_first_files_are_those_of_the_architecture_page() -> None:
