@@ -35,8 +35,8 @@ def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
     """Add the right call, ``usage``, to a TypeError that Python raised because the arguments did not fit.
 
-    Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. If the function itself
-    raised the TypeError, the traceback has a second frame.
+    Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. A TypeError that the
+    function itself raised also stays: it is recognised by the second frame of its traceback.
     """
     trace = error.__traceback__
     if type(error) is TypeError and trace is not None and trace.tb_next is None:

@@ -375,8 +375,11 @@ class BaseOnce(Steps):
     # Operations on a run
 
     async def _succeeded(self, running: Running, value: object) -> bool:
-        """Store the result; if the codec refuses it, store only the fact of the run. Return False if nothing is known to be
-        stored."""
+        """Store the result. If the codec refuses it, store only that the function has run.
+
+        Return True if either was stored. Return False after an error of the server, and in a forked child.
+        Raises LeaseLost if the lease was lost.
+        """
         if not running.here:
             return False
         try:

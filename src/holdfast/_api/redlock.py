@@ -140,8 +140,8 @@ class BaseRedlock(BaseLock[L, Client]):
         self._endpoint, self._server_set = find(servers, self._face, max_ttl, prefix)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
             raise ConfigError(
-                f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers, for which one that may "
-                "have lost data casts no vote; raise max_ttl for all clients of these servers, or pass a shorter ttl",
+                f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers: pass a shorter ttl, or "
+                "raise max_ttl for all clients of these servers",
                 parameter="ttl",
             )
         spec = options.make_spec(

@@ -436,9 +436,9 @@ class Run:
 
 
 _last_signal: list[bool] = []
-"""A list with one entry if this process must end by SIGINT, otherwise empty.
+"""One entry if SIGINT has ended the command or the wait for the lock, otherwise empty.
 
-That is so after SIGINT has ended the command or the wait for the lock. The entry is True if the whole process group must end.
+If there is an entry, this process must end by SIGINT too. The entry is True if SIGINT goes to its whole process group.
 """
 
 

@@ -107,7 +107,7 @@ class BaseMigratingLease:
 
     @property
     def fence(self) -> int:
-        """The fence of the new lock, greater than that of each earlier holder. The old lock alone has no fence."""
+        """The fence of the new lock, greater than that of each earlier holder. Clients that use only the old lock get none."""
         fence: int = self._both.new.fence
         return fence
 

@@ -52,10 +52,10 @@ The keeper (background thread) reads messages too, but up to 5 ms late in a busy
 """
 
 RECALL_WITHIN_S = 0.25
-"""Maximum seconds for which even an attempt with ``wait=0`` waits, if the lock may become free at once.
+"""Maximum seconds for which an attempt with ``wait=0`` waits for a lock that will probably be free in a moment.
 
-This is so if the lock lingers in another process, which then hands it over. It is also so if this process is about to release
-the lock, or to find its lease lost.
+Either the lock lingers in another process, which hands it over when asked. Or this process is about to release the lock, or is
+checking whether its lease is lost.
 """
 
 MORE_FENCES = 1000
@@ -137,7 +137,7 @@ class LocalQueue:
         If `turn_of` is None, the lease lingers, which means that it was released and is kept for quick reuse.
         """
         self.asked = False
-        """True if a client outside this queue waits for the lock, or may wait because a message has arrived unread."""
+        """True if a client outside this queue waits for the lock, or if an unread or lost message may have said so."""
         self.crowded = False
         """True if clients of other processes probably waited when the server last granted the lock to this process."""
         self.late_at = float("inf")
@@ -721,8 +721,8 @@ class LocalQueue:
     def _give(self, attempt: Attempt, turn: Turn) -> None:
         """Give an attempt the turn, which is a grant or the permission to ask the server.
 
-        An interrupt may come between two of these steps. `_withdraw` then restores a consistent queue, because of the order of
-        the steps.
+        The order of the statements matters. If an interrupt comes between two of them, `_withdraw` can make the queue
+        consistent again.
         """
         attempt.turn = turn
         self.turn_of = attempt

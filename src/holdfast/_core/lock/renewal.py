@@ -101,10 +101,9 @@ class LeaseKeeper(Protocol):
         """Return the references to garbage-collected owners of leases that the thread has not handled yet."""
 
     def attend(self, at: float) -> None:
-        """Have the thread wake at monotonic time ``at``, in seconds, at the latest, and check for leases that last for
-        `LONG_S`.
+        """Have the thread wake by monotonic time ``at``, in seconds, for a new lease. The caller holds the mutex.
 
-        The caller holds the mutex.
+        Also schedule the check for leases that last for `LONG_S`, unless it is scheduled (`looks`).
         """
 
 

@@ -116,10 +116,10 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 
 def _seen(token: str, sock: socket.socket) -> int | None:
-    """Return the fence of the hand-over to ``token``, if that message is in the unread bytes of the socket; otherwise None.
+    """Look for the message of a hand-over to ``token`` in the unread bytes of the socket. Return its fence; None if not found.
 
-    Return None also if the bytes contain the revocation of a lease. The keeper must read it first, because it says why the
-    lease was lost.
+    Also return None if the bytes contain a message that a person has broken a lock. The keeper then reads all
+    messages itself, so that the holder is told why its lease was lost.
     """
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
