@@ -24,16 +24,16 @@ from redis.retry import Retry
 
 import holdfast
 from holdfast._core.names import PREFIX, guard_key, marker_key
-from holdfast._local.server import private
 from holdfast._local.server.supervisor import BOOT, SOCKET, Connection
 from support.levels import level
 from support.loops import choose, use_the_chosen
+from support.servers import private
 from support.witness import SHARED, held_by, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 
 pytest_plugins = ["support.processes", "support.live", "support.faults", "support.conformance"]

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from chaos.topologies import NAMES, Choose, Fault, Strike, command, disturbances, killed, stopped
-from holdfast._local.server.process import PrivateServer
 from support import clusters
+from support.servers import PrivateServer
 
 
 class OverCluster:

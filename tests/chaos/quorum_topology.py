@@ -13,8 +13,7 @@ from typing import Any, Self
 import holdfast
 from chaos.middle import Middle
 from chaos.topologies import MAX_TTL, Choose, Fault, command, disturbances, killed, on_the_way, stopped
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer, private
 
 SERVERS = 5
 

@@ -13,7 +13,7 @@ import holdfast
 from chaos.topologies import MAX_TTL, NAMES, Topology, client_of
 from chaos.worker import LAST_WAIT
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 PLACE = 3 * REFRESH_EVERY_S
 """Seconds a place in line counts after the last sign of life."""

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from chaos.topologies import Fault, command, disturbances, killed, stopped
-from holdfast._local.server.process import PrivateServer
 from support.sentinels import Sentinels
+from support.servers import PrivateServer
 
 
 class OverSentinel:

@@ -16,8 +16,8 @@ from chaos.register import Keeping
 from chaos.remains import left_behind
 from chaos.topologies import MAX_TTL, NAMES, Fault, Topology
 from chaos.worker import LAST_WAIT, Options, Worker
-from holdfast._local.server.process import PrivateServer
 from holdfast.testing.history import Event, write
+from support.servers import PrivateServer
 
 
 class Struck(NamedTuple):

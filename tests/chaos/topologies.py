@@ -12,8 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from chaos.middle import Middle
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer, private
 
 NAMES = [f"chaos-{number}" for number in range(8)]
 """The locks, all wanted by everybody."""

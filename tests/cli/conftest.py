@@ -15,7 +15,7 @@ from cli.commands import Holdfast
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 _numbers = itertools.count()
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 TTL, KILL_AFTER, MAX_RUNTIME = 2.0, 0.3, 3.0
 WATCHED = 0.25

@@ -13,8 +13,8 @@ import holdfast
 from cli.commands import PROGRAM, Holdfast
 from holdfast import fencing
 from holdfast._api import access
-from holdfast._local.server.process import PrivateServer
 from holdfast.cli import acl, main
+from support.servers import PrivateServer
 
 
 def printed(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import NewServer
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 
 def call(hf: Holdfast, *words: str, ticket: str = "", stdin: str = "") -> tuple[int, str, str]:

@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from cli.commands import PROGRAM
-from holdfast._local.server.process import PrivateServer
 from holdfast_lab.bench.report import MEASURES, SCHEMA
 from holdfast_lab.bench.scenarios import SCENARIOS
+from support.servers import PrivateServer
 
 
 def bench(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

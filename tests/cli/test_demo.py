@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from cli.commands import PROGRAM, Holdfast, wait_until
-from holdfast._local.server.process import PrivateServer
 from holdfast.cli import main
 from holdfast.cli.demo import scenes, screen, stage
+from support.servers import PrivateServer
 
 
 @pytest.fixture

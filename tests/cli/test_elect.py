@@ -26,7 +26,7 @@ from holdfast.cli.supervise import Interrupted
 if TYPE_CHECKING:
     import redis
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 
 def elect(hf: Holdfast, *arguments: str) -> subprocess.Popen[str]:

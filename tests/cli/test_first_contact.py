@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import NewServer
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 
 @pytest.fixture

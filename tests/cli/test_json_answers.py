@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._local.server.process import PrivateServer
 from holdfast.cli import main
+from support.servers import PrivateServer
 
 Ask = Callable[..., tuple[int, Any]]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import redis
 
     from conftest import NewServer
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import redis
 
 import holdfast
 from cli.matrix import ENDS, Cell, starts
-from holdfast._local.server import private
+from support.servers import private
 from support.sources import turn
 
 if TYPE_CHECKING:

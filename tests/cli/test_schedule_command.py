@@ -27,7 +27,7 @@ from holdfast.cli.schedule import _echo, _Lines
 from holdfast.schedule import file as schedule_file
 
 if TYPE_CHECKING:
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 _numbers = itertools.count()
 

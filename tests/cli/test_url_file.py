@@ -18,7 +18,7 @@ from holdfast.cli import main
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 
 def _foreign(path: Path) -> None:

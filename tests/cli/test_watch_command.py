@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import redis
 
     from conftest import NewServer
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 

@@ -20,7 +20,7 @@ from docs.pages import PAGES, CronLine, blocks, name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 LINES = [(block.page, line) for page in PAGES for block in blocks(page, "crontab") for line in CronLine.of(block)]
 BIN = Path(sys.executable).parent

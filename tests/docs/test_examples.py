@@ -30,8 +30,7 @@ import redis
 
 import holdfast
 from docs.pages import PAGES, ROOT, Block, blocks, name
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer, private
 
 MARK = "---next command---"
 BIN = Path(sys.executable).parent

@@ -15,7 +15,7 @@ import yaml
 
 import holdfast
 from docs.pages import PAGES, Block, blocks, name
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 BIN = Path(sys.executable).parent
 PROGRAMS = ["backup", "report.sh", "billing", "manage.py", "gunicorn"]

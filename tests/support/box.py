@@ -11,9 +11,9 @@ import redis
 
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
 from holdfast._core.lock.ticket import EXCHANGE_TOKEN
-from holdfast._local.server.process import PrivateServer
 from holdfast._lua import Script
 from holdfast.fencing import FENCE_CHECK
+from support.servers import PrivateServer
 
 LOCK, STATE, QUEUE = KEYS = ("hf:{x}", "hf:{x}:state", "hf:{x}:queue")
 SCRIPTS: dict[str, Script[Any]] = {

@@ -31,10 +31,9 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast._local.server.supervisor import Connection
 from holdfast.errors import ServerError
+from support.servers import PrivateServer, private
 
 SLOTS = 16384
 PATIENCE = 20.0

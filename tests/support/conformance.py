@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast._local.server import private
 from holdfast._local.server.binary import _packaged
 from support.box import Box
 from support.levels import level
-from support.server_programs import redis_6_2
+from support.servers import private, redis_6_2
 
 SERVERS = {
     "valkey-packaged": str(_packaged() or ""),

@@ -20,7 +20,7 @@ import holdfast
 import holdfast.aio
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import lock_keys
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 PATIENCE = 10.0
 """Seconds after which something that should have happened counts as never happening."""

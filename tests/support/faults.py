@@ -9,10 +9,10 @@ import pytest
 import holdfast
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.lock.ticket import EXCHANGE_TOKEN
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Aio, Face, Sync
 from support.levels import level
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from holdfast._local.server.process import PrivateServer
 from support.clusters import Cluster, cluster
+from support.servers import PrivateServer
 from support.witness import SHARED, Monitor, open_sockets
 
 

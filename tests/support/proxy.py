@@ -31,7 +31,7 @@ from holdfast._core.quorum.votes import CONFIRM, RELEASE_VOTE, VOTE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast._local.server.supervisor import Connection
+from support.servers import PrivateServer, private
 
 HASTE = {
     "info-period": 500,

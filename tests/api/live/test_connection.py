@@ -12,7 +12,7 @@ import redis.asyncio
 
 import holdfast
 from holdfast import aio, fencing
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import connections, nobody_else, until
 
 if TYPE_CHECKING:

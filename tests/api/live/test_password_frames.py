@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, doctor
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 CANARY = "canary-7f3a"
 SOURCE = str(Path(holdfast.__file__).parent)

@@ -23,7 +23,7 @@ import redis
 import holdfast
 from docs.pages import ROOT, blocks
 from holdfast import testing
-from holdfast._local.server import private
+from support.servers import private
 
 PATIENCE = 60.0
 """Seconds after which a worker counts as hung."""

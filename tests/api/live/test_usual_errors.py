@@ -15,7 +15,7 @@ import holdfast
 from holdfast import aio
 from holdfast._core.requests import WireError
 from holdfast._local.server import binary
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -15,9 +15,9 @@ import redis
 import holdfast
 from holdfast import HolderChanged, LeaseLost, QuorumError, ServerError, TicketRefused, aio, fencing
 from holdfast._api import access
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from support.clusters import cluster
+from support.servers import PrivateServer
 from support.witness import in_thread, until
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, RLock, Se
 from holdfast._core.deadlock import cycles as deadlock_cycles
 from holdfast._core.deadlock.cycles import Cycle
 from holdfast._core.requests import Answer, Command, Sleep
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
+from support.servers import PrivateServer
 from support.witness import in_thread, queue_length, until, waiting_here
 
 USER = """

@@ -12,9 +12,8 @@ import redis.asyncio
 
 import holdfast
 from holdfast._api import access
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast.doctor import Report, examine
+from support.servers import PrivateServer, private
 from support.witness import until
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import redis.asyncio
 import holdfast
 from doctor.live.test_doctor import admin, bad, found
 from holdfast._api import access
-from holdfast._local.server.process import PrivateServer
 from holdfast.doctor import examine
 from support.clusters import Cluster, cluster
 from support.sentinels import Sentinels
+from support.servers import PrivateServer
 
 
 @pytest.fixture(scope="module")

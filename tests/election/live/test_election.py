@@ -27,7 +27,7 @@ from support.witness import until
 
 if TYPE_CHECKING:
     from conftest import NewServer
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 CANDIDATE = """
 import sys

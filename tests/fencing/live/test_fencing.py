@@ -11,7 +11,7 @@ import redis
 import valkey
 
 from holdfast import ConfigError, Lock, ServerError, fencing
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import Monitor
 
 

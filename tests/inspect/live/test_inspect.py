@@ -18,9 +18,9 @@ import holdfast
 from holdfast import ConfigError, ServerError, aio
 from holdfast._api import access
 from holdfast._api.inspect import LockInfo
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from support.clusters import cluster
+from support.servers import PrivateServer
 from support.witness import in_thread, until
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._local.server.process import PrivateServer
 from holdfast.cli import main
 from support.fuzzing import MALFORMED
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

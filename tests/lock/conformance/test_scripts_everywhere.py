@@ -11,11 +11,11 @@ import redis
 import holdfast
 from holdfast._core import requests
 from holdfast._core.lock import replies
-from holdfast._local.server import private
 from holdfast._lua import codes, source
 from single_flight.conformance.test_single_flight_scripts import FLIGHT_CASES
 from support.box import KEYS, LOCK, SCRIPTS, STATE, Box, token
 from support.conformance import SERVERS
+from support.servers import private
 from support.witness import until
 
 A, B, C = (token(process) for process in "abc")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._core.lock.replies import BLOCK
-from holdfast._local.server import private
 from support.box import KEYS, LOCK, STATE, Box, token
+from support.servers import private
 
 FILE = Path(__file__).with_name("trace_format_1.json")
 A, B, C, D = (token(process) for process in "abcd")

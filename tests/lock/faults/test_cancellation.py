@@ -14,9 +14,9 @@ import holdfast
 from holdfast import aio
 from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, at_most, until
 from support.proxy import Action, Proxy
+from support.servers import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

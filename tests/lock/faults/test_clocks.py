@@ -24,10 +24,10 @@ import holdfast.fencing
 from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
-from holdfast._local.server.process import PrivateServer
 from holdfast.schedule import Every
 from support.faces import Admin, Aio, Sync, at_most, until
 from support.peer import Peer
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -17,7 +17,7 @@ import redis
 
 import holdfast
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import in_thread, queue_length, until
 
 CROWD = """

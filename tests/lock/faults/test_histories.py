@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._local.server.process import PrivateServer
 from holdfast.testing import history
 from holdfast_lab.checkers import Coverage, check
 from support.faces import Admin, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

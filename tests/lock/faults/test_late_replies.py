@@ -16,14 +16,13 @@ import pytest
 
 import holdfast
 from holdfast._clock import clock
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.aio_connection import AioConnection
 from holdfast._runtime.fanout import RECENT_S, fanouts_of
 from holdfast._runtime.process import current
 from net.faults.test_tls import CA, good
 from support.faces import Admin, Aio, Face, Sync, stays, until
 from support.proxy import Action, Proxy, Rule
+from support.servers import PrivateServer, private
 from support.terminator import Terminator
 
 TTL, LATE = 30, 400

@@ -16,12 +16,12 @@ import redis
 import holdfast
 import holdfast.aio
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from runtime.faults.test_interrupts import at_every_line
 from support.crowd import Crowd, Turn, in_order
 from support.faces import Admin, Face, Sync, at_most, until
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import local_queue, waiting_here
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import holdfast
 from holdfast import aio
 from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Face, at_most, stays, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

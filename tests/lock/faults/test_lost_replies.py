@@ -13,9 +13,9 @@ import pytest
 
 import holdfast
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Aio, Face, Sync, at_most, until
 from support.proxy import Action, Proxy, Rule
+from support.servers import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

@@ -18,9 +18,9 @@ import holdfast
 from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import lock_keys
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Face, at_most, until
 from support.proxy import Proxy, arguments
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

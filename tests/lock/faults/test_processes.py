@@ -13,10 +13,10 @@ import pytest
 import holdfast
 import holdfast.aio
 from holdfast._clock import clock
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Aio, Face, Sync, at_most, until
 from support.peer import Peer
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

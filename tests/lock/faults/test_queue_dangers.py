@@ -11,9 +11,9 @@ import pytest
 import holdfast
 from holdfast import aio
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Face, at_most, stays, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

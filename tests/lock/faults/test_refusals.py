@@ -14,10 +14,10 @@ import redis
 
 import holdfast
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from support.conformance import SERVERS
 from support.faces import Admin, Aio, Sync, stays, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

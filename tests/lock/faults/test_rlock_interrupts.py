@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 import holdfast
-from holdfast._local.server.process import PrivateServer
 from runtime.faults.test_interrupts import at_every_line
 from support.faces import Admin, until
+from support.servers import PrivateServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning"),

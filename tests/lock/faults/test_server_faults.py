@@ -14,9 +14,9 @@ import pytest
 
 import holdfast
 from holdfast._core.lock.replies import ACQUIRE, RELEASE
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Aio, Face, Sync, at_most, stays, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._local.server.process import PrivateServer
 from support.proxy import Proxy
+from support.servers import PrivateServer
 from support.witness import in_thread
 
 

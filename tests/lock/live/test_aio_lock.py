@@ -13,8 +13,8 @@ import redis
 
 import holdfast
 from holdfast import HoldfastWarning, LockTimeout, NotHeld, ServerError, aio
-from holdfast._local.server.process import PrivateServer
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import connections, queue_length, until, until_in_loop, warned_of_drop
 
 if TYPE_CHECKING:

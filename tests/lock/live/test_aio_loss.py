@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from holdfast import LeaseLost, aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import PATIENCE, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")

@@ -33,10 +33,10 @@ from holdfast import (
     declare_new,
 )
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from holdfast.sqlalchemy import hold, release_after
 from lock.live.bank import Account, Bank, bank
 from runtime.faults.test_interrupts import at_every_line
+from support.servers import PrivateServer
 from support.witness import until
 
 if TYPE_CHECKING:

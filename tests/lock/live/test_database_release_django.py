@@ -17,8 +17,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, RLock, aio
-from holdfast._local.server.process import PrivateServer
 from holdfast.django import hold, locked_atomic, release_after
+from support.servers import PrivateServer
 from support.witness import until
 
 

@@ -12,8 +12,8 @@ import redis
 import redis.asyncio
 
 from holdfast import FairLock, LeaseLost, Lock, LockTimeout, aio, locked, once
-from holdfast._local.server.process import PrivateServer
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import in_thread, queue_length, until
 
 

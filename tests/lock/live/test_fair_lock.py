@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from holdfast import FairLock, aio
-from holdfast._local.server.process import PrivateServer
 from support.crowd import Crowd
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, queue_length, until, until_in_loop
 
 

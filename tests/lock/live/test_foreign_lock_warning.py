@@ -14,10 +14,10 @@ import redis
 import holdfast
 from holdfast import aio
 from holdfast._api import access
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.keeper.foreign_locks import AFTER_S, MOST, ForeignLocks
 from holdfast._runtime.process import current
 from support.clusters import Cluster
+from support.servers import PrivateServer
 from support.witness import Monitor, until
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ import redis
 
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, MultiLock, NotHeld, Redlock, RLock, aio, declare_new, testing
 from holdfast._api.lease import core_of
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast.testing import clock
 from support.faces import Aio, Sync
+from support.servers import PrivateServer, private
 from support.witness import PATIENCE
 
 Face = Sync | Aio

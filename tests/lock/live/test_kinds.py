@@ -14,7 +14,7 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

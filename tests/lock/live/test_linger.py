@@ -13,9 +13,9 @@ import holdfast
 from holdfast import LeaseLost, Lock, aio
 from holdfast._clock import clock
 from holdfast._core.lock.local_queue import PASS_LIMIT_S
-from holdfast._local.server.process import PrivateServer
 from support.crowd import Crowd
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, local_queue, until, waiting_here
 
 if TYPE_CHECKING:

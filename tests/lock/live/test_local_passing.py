@@ -15,9 +15,9 @@ import redis
 from holdfast import FairLock, Lock, aio
 from holdfast._api.base_lock import BaseLock
 from holdfast._core.lock.local_queue import PASS_LIMIT_S
-from holdfast._local.server.process import PrivateServer
 from support.crowd import Crowd
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import PATIENCE, Monitor, in_thread, local_queue, queue_length, until, until_in_loop, waiting_here
 
 if TYPE_CHECKING:

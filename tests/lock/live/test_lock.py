@@ -16,8 +16,8 @@ import redis
 import holdfast
 from holdfast import ConfigError, FairLock, HoldfastWarning, Lock, LockTimeout, NotHeld, ServerError
 from holdfast._core.names import lock_keys
-from holdfast._local.server.process import PrivateServer
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, queue_length, until
 
 if TYPE_CHECKING:

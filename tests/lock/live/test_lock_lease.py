@@ -16,8 +16,8 @@ import holdfast
 from holdfast import FairLock, HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
 from holdfast._api.lease import core_of
 from holdfast._core.lock.node import RECORD_AFTER_S
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
+from support.servers import PrivateServer
 from support.witness import PATIENCE, Monitor, connections, in_thread, queue_length, until, warned_of_drop
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from holdfast import FairLock, Lock, RLock, aio
-from holdfast._local.server.process import PrivateServer
 from support.owners import done
+from support.servers import PrivateServer
 from support.witness import in_thread, queue_length, until, until_in_loop
 
 LOCKS = [Lock, FairLock, RLock]

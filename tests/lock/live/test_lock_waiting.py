@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from holdfast import FairLock, LeaseLost, Lock, LockTimeout, ServerError
-from holdfast._local.server.process import PrivateServer
 from support.peer import Peer
+from support.servers import PrivateServer
 from support.witness import PATIENCE, Monitor, in_thread, queue_length, until
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._local.server.process import PrivateServer
 from support.faces import Aio, Face, Sync
+from support.servers import PrivateServer
 from support.witness import Monitor, until, waiting_here
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from redis import Redis
 
 import holdfast
 from holdfast import aio, fencing
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 ODD = ["1e400", "-1e400", "9007199254740993", "9" * 400, "abc", "nan", "-5", "1.5", ""]
 

@@ -14,7 +14,7 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import in_thread, until
 
 PAIRS = [

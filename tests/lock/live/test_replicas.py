@@ -11,8 +11,7 @@ import pytest
 import redis
 
 from holdfast import ConfigError, FairLock, Lock, ServerError, aio, redeem
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer, private
 from support.witness import Monitor, in_thread, until, waiting_here
 
 

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, RLock, aio, declare_new, locked
-from holdfast._local.server.process import PrivateServer
 from support.owners import OWNERS, Either, Owners, done
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, until, warned_of_drop
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from holdfast import FairLock, LeaseLost, Lock, LockStatistics, LockTimeout, Redlock, RLock, aio, declare_new
-from holdfast._local.server.process import PrivateServer
 from support.owners import Either, Tasks, Threads, done
+from support.servers import PrivateServer
 from support.witness import in_thread, until, warned_of_drop
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 import holdfast.aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 HOME = Path(holdfast.__file__).parent
 

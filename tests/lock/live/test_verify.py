@@ -10,7 +10,7 @@ import redis
 
 import holdfast
 from holdfast import LeaseLost, NotHeld, aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 MAKE: dict[str, tuple[Any, ...]] = {
     "Lock": (), "FairLock": (), "RLock": (), "Semaphore": (2,), "Election": (),

@@ -31,8 +31,8 @@ from holdfast import (
 from holdfast._api.base_lock import member_of
 from holdfast._api.multilock import _place
 from holdfast._core.lock.multilock import MULTI_ACQUIRE, MULTI_RELEASE
-from holdfast._local.server.process import PrivateServer
 from runtime.faults.test_interrupts import at_every_line
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, local_queue, queue_length, until, waiting_here
 
 if TYPE_CHECKING:

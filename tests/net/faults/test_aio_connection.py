@@ -18,13 +18,13 @@ import pytest
 import holdfast.aio
 from holdfast._clock import clock
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection
 from holdfast._net.protocol import command
 from holdfast._net.url import from_url
 from holdfast._runtime.process import current
 from support.faces import Admin, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -21,10 +21,10 @@ import holdfast
 from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Aio, Face, Sync, at_most, stays, until
 from support.peer import Peer
 from support.proxy import Proxy, _Buffer, _parts
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from pathlib import Path

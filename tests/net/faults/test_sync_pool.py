@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.sync_connection import Connection
@@ -26,6 +25,7 @@ from holdfast._net.url import from_url
 from runtime.faults.test_interrupts import HOME, at_every_line
 from support.faces import Admin, Sync, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

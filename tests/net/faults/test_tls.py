@@ -17,8 +17,7 @@ import trustme
 
 import holdfast
 import holdfast.aio
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer, private
 from support.terminator import Terminator
 
 CA = trustme.CA()

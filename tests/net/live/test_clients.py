@@ -15,8 +15,7 @@ import valkey.asyncio
 
 import holdfast
 from holdfast import FairLock, Lock, ServerError, aio, fencing
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer, private
 from support.witness import connections, in_thread, nobody_else, queue_length, until
 
 if TYPE_CHECKING:

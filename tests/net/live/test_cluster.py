@@ -21,9 +21,8 @@ import valkey.asyncio
 import holdfast
 from holdfast import aio
 from holdfast._api import access
-from holdfast._local.server.process import PrivateServer
 from support.clusters import Cluster, cluster
-from support.server_programs import redis_6_2
+from support.servers import PrivateServer, redis_6_2
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")
 

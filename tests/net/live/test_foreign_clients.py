@@ -18,13 +18,13 @@ import holdfast
 from holdfast import FairLock, Lock, ServerError, aio, fencing
 from holdfast._clock import clock
 from holdfast._core.requests import Refused
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.client_adapter import AioClientCalls, ClientLine
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.resolve import from_client
 from holdfast._runtime.process import current
 from net.live.test_clients import settings, use
+from support.servers import PrivateServer
 from support.witness import connections, in_thread, nobody_else, queue_length, until, until_in_loop
 
 if TYPE_CHECKING:

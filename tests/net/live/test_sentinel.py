@@ -17,8 +17,8 @@ import holdfast
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, ServerError, aio
 from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import ACQUIRE
-from holdfast._local.server.process import PrivateServer
 from support.sentinels import Sentinels
+from support.servers import PrivateServer
 from support.witness import in_thread, until, until_in_loop
 
 SOON = 2.0

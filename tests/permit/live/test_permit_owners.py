@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from holdfast import RWLock, aio
-from holdfast._local.server.process import PrivateServer
 from support.owners import OWNERS, Either, Owners, done
+from support.servers import PrivateServer
 from support.witness import in_thread
 
 each = pytest.mark.parametrize("owners", OWNERS[:2], ids=lambda owners: type(owners).__name__)

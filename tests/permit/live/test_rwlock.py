@@ -14,9 +14,9 @@ import holdfast
 from holdfast import LeaseLost, LockTimeout, RWLock, aio
 from holdfast._api.lease import core_of
 from holdfast._core.permit import RELEASE
-from holdfast._local.server.process import PrivateServer
 from permit.live.permit_apis import Face
 from permit.live.test_semaphore import crash
+from support.servers import PrivateServer
 from support.witness import queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")

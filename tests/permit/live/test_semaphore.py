@@ -19,8 +19,8 @@ import redis
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, aio
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from permit.live.permit_apis import Face
+from support.servers import PrivateServer
 from support.witness import in_thread, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")

@@ -18,7 +18,6 @@ import holdfast.aio
 from holdfast._api.lease import core_of
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import GiveBack
-from holdfast._local.server import private
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.fanout import Fanout
 from holdfast._runtime.process import Process, current
@@ -26,6 +25,7 @@ from runtime.faults.test_fork import in_child, run
 from support.faces import PATIENCE, Face, at_most, stays, until
 from support.peer import Peer
 from support.proxy import Action, Proxy
+from support.servers import private
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

@@ -25,8 +25,6 @@ import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, QuorumError, Redlock, aio, declare_new
 from holdfast._core.quorum.votes import AllAnswered
 from holdfast._core.requests import Command, Poll
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.resolve import resolve
 from holdfast._runtime.drivers import aio_quorum
 from holdfast._runtime.fanout import FanoutPool
@@ -34,6 +32,7 @@ from holdfast._runtime.process import current
 from runtime.faults.test_interrupts import at_every_line
 from support.crowd import Crowd
 from support.faces import Aio, Sync
+from support.servers import PrivateServer, private
 from support.witness import in_thread, until
 
 if TYPE_CHECKING:

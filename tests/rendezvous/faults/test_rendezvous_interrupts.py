@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from holdfast import Barrier, CountDownLatch
-from holdfast._local.server.process import PrivateServer
 from runtime.faults.test_interrupts import at_every_line
 from support.faces import until
+from support.servers import PrivateServer
 
 pytestmark = [
     pytest.mark.fault(11),

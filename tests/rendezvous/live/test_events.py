@@ -25,7 +25,7 @@ from support.witness import Monitor, in_thread, until, until_in_loop
 
 if TYPE_CHECKING:
     from conftest import NewServer
-    from holdfast._local.server.process import PrivateServer
+    from support.servers import PrivateServer
 
 faces = pytest.mark.parametrize("face", FACES)
 

@@ -10,11 +10,11 @@ import redis
 
 import holdfast
 from holdfast import BrokenBarrier, aio
-from holdfast._local.server.process import PrivateServer
 from rendezvous.live.rendezvous_apis import FACES, Either
 from single_flight.live.test_cache_elsewhere import Tunnelled
 from support.clusters import Cluster, cluster
 from support.sentinels import Sentinels
+from support.servers import PrivateServer
 from support.witness import until
 
 faces = pytest.mark.parametrize("face", FACES)

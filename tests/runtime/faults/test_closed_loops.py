@@ -18,11 +18,11 @@ import redis
 import holdfast
 from holdfast import aio
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.process import current
 from quorum.live.test_redlock import Group
 from support.faces import Admin, Sync, until
+from support.servers import PrivateServer
 from support.witness import local_queue, waiting_here
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import redis.asyncio
 
 import holdfast
 from holdfast import aio
-from holdfast._local.server.process import PrivateServer
 from runtime.faults.test_closed_loops import use
 from support.clusters import Cluster, cluster
 from support.faces import Sync, until
 from support.loops import UVLOOP
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -18,13 +18,13 @@ import holdfast.aio
 from holdfast._core.lock.idle_queues import SPARE, Loose
 from holdfast._core.lock.release import release
 from holdfast._core.operation import drop
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.resolve import resolve
 from holdfast._net.sync_connection import Connection
 from holdfast._runtime.process import current
 from runtime.faults.handler_points import HOME, at_every_point
 from support.faces import Aio, until
+from support.servers import PrivateServer
 
 pytestmark = pytest.mark.fault(11)
 

@@ -17,9 +17,9 @@ import holdfast
 import holdfast.aio
 from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Face, at_most, until
 from support.peer import Peer
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

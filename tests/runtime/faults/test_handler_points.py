@@ -17,9 +17,9 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from runtime.faults.handler_points import at_every_point
+from support.servers import PrivateServer
 
 pytestmark = [
     pytest.mark.fault(11),

@@ -20,12 +20,12 @@ import pytest
 
 import holdfast
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
 from quorum.live.test_redlock import Group
 from support.crowd import Crowd
 from support.faces import Admin, Sync, until
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

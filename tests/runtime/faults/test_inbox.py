@@ -11,9 +11,9 @@ import pytest
 from holdfast._core.lock.node import PING_EVERY_S
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
-from holdfast._local.server.process import PrivateServer
 from support.faces import Admin, Face, Sync, at_most, stays, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

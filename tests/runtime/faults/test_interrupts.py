@@ -18,11 +18,11 @@ import pytest
 
 import holdfast
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.drivers.sync import Driver
 from support.faces import Admin, until
 from support.proxy import Action, Proxy, Rule
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -19,13 +19,13 @@ from holdfast._clock import clock
 from holdfast._core.lock import node as nodes
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._core.requests import Command, NotSent
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.url import from_url
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import current
 from support.faces import Admin, Face, at_most, stays, until
 from support.proxy import Proxy
+from support.servers import PrivateServer
 from support.witness import open_sockets, warned_of_drop
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")

@@ -10,7 +10,7 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import Monitor, connections, in_thread, nobody_else, queue_length, until, until_in_loop
 
 short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")

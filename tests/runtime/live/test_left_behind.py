@@ -14,8 +14,8 @@ import redis
 import holdfast
 from holdfast import aio
 from holdfast._core.lock.records import Attempt
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
+from support.servers import PrivateServer
 from support.witness import in_thread, local_queue, queue_length, until, until_in_loop
 
 HOLDS_TO_THE_END = """

@@ -12,8 +12,8 @@ from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.flow import complete
 from holdfast._core.requests import Now, Unsubscribe
 from holdfast._core.subscription import Listener, await_notice, subscribed
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
+from support.servers import PrivateServer
 
 
 def tell(server: PrivateServer, listener_id: str) -> None:

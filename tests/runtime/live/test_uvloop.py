@@ -14,10 +14,10 @@ import redis.asyncio
 
 import holdfast
 from holdfast import LeaseLost, aio
-from holdfast._local.server.process import PrivateServer
 from holdfast.legacy.aio import TimestampLock
 from net.faults.test_tls import CA, good
 from quorum.live.test_redlock import Group
+from support.servers import PrivateServer
 from support.terminator import Terminator
 from support.witness import connections, in_thread, nobody_else, queue_length, until, until_in_loop, waiting_here
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 from support.witness import queue_length
 
 REFUSED = "would block the event loop that runs in this thread"

@@ -23,9 +23,9 @@ import redis
 import holdfast
 import holdfast.aio
 import holdfast.schedule
-from holdfast._local.server.process import PrivateServer
 from holdfast.schedule import Cancelled, Every, Run
 from support.clusters import Cluster
+from support.servers import PrivateServer
 from support.witness import until, until_in_loop
 
 if TYPE_CHECKING:

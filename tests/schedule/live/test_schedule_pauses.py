@@ -13,10 +13,10 @@ import pytest
 
 import holdfast
 import holdfast.aio
-from holdfast._local.server.process import PrivateServer
 from holdfast.schedule import Command, Every
 from holdfast.schedule.origin import origin_of
 from holdfast.schedule.schedule import BaseSchedule
+from support.servers import PrivateServer
 from support.witness import until, until_in_loop
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import redis
 
 import holdfast
 from docs.pages import ROOT, blocks
-from holdfast._local.server.process import PrivateServer
 from lock.faults.test_clocks import Clock, library  # noqa: F401 (a fixture)
+from support.servers import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

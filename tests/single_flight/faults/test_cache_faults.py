@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._local.server.process import PrivateServer
 from single_flight.live.either_cache import either
 from support.proxy import Proxy
+from support.servers import PrivateServer
 from support.witness import in_thread
 
 

@@ -17,9 +17,9 @@ import redis
 import holdfast
 from holdfast import ConfigError, LockTimeout, ServerError, aio
 from holdfast._core.single_flight.entry import GET_OR_LEASE
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from single_flight.live.either_cache import Make, either
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, until
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 import holdfast
-from holdfast._local.server.process import PrivateServer
 from single_flight.live.shoppers import KEY, Shoppers, crowd, together
 from support.databases import Database, Sqlite, mariadb
+from support.servers import PrivateServer
 from support.witness import until
 
 CALLERS = 200

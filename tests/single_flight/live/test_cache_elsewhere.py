@@ -12,10 +12,10 @@ import redis.asyncio
 import holdfast
 from holdfast import aio
 from holdfast._core.single_flight import flight
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.slots import slot_of
 from single_flight.live.either_cache import Either, either
 from support.clusters import Cluster
+from support.servers import PrivateServer
 from support.witness import in_thread, until
 
 

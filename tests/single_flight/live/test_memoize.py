@@ -6,7 +6,7 @@ import asyncio
 
 import holdfast
 from holdfast import aio
-from holdfast._local.server.process import PrivateServer
+from support.servers import PrivateServer
 
 
 def test_a_function(server: PrivateServer, name: str) -> None:

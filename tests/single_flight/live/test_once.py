@@ -31,9 +31,9 @@ from holdfast import (
     once,
 )
 from holdfast._api import access
-from holdfast._local.server.process import PrivateServer
 from support.peer import Peer
 from support.proxy import Proxy
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, until, until_in_loop
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from holdfast._api.flow import complete
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import GET_OR_LEASE
 from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy
-from holdfast._local.server import private
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
+from support.servers import PrivateServer, private
 from support.witness import Monitor, in_thread, until
 
 T = TypeVar("T")

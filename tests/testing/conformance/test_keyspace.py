@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast._local.server import private
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.keyspace.engine import Engine, kinds
 from lock.conformance import test_scripts, test_scripts_while_held, test_trace
 from single_flight.conformance import test_single_flight_scripts
 from support.box import PREFIXES, Box
 from support.conformance import SERVERS
+from support.servers import private
 from support.witness import until
 
 

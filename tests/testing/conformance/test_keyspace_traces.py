@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast._local.server import private
 from holdfast._lua import codes
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.keyspace.engine import Engine, kinds
 from support.box import SCRIPTS
 from support.conformance import SERVERS
+from support.servers import private
 from testing.conformance.keyspace_steps import COMMANDS, FULL, HEARD, SMALL_SCRIPTS, Step, trace
 
 SLACK_MS = 3_000

@@ -16,11 +16,11 @@ import redis
 
 import holdfast
 from holdfast import Lock, aio, fencing
-from holdfast._local.server.process import PrivateServer
 from holdfast.testing import history
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.recording import Recorder, Register, process
 from holdfast_lab.checkers import Coverage, Violation, check, main
+from support.servers import PrivateServer
 from support.witness import in_thread, until
 
 WORKER = """

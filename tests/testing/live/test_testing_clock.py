@@ -13,8 +13,8 @@ import pytest
 import holdfast
 from holdfast import LeaseLost, Lock, LockTimeout, ServerError, aio, testing
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from holdfast.testing import clock
+from support.servers import PrivateServer
 from support.witness import PATIENCE, in_thread
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import pytest
 
 import holdfast
 from holdfast import LeaseLost, NotHeld, ServerError, aio
-from holdfast._local.server.process import PrivateServer
 from runtime.faults.test_fork import in_child
 from runtime.faults.test_interrupts import at_every_line
 from support.faces import Admin, Face, until
 from support.proxy import Action, Proxy
+from support.servers import PrivateServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning"),

@@ -16,9 +16,9 @@ import redis
 import holdfast
 from holdfast import ConfigError, FairLock, Lock, NotHeld, RedeemedLock, TicketRefused, redeem
 from holdfast._api.lease import core_of
-from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from support.faces import Aio, Face, Sync
+from support.servers import PrivateServer
 from support.witness import in_thread, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")

@@ -18,10 +18,10 @@ import redis.asyncio
 
 import holdfast
 from holdfast import ConfigError, LeaseLost, Lock, LockTimeout, NotHeld, ServerError, _clock, legacy
-from holdfast._local.server.process import PrivateServer
 from holdfast.legacy import Migrating, TimestampLock
 from support.clusters import Cluster
 from support.proxy import Proxy
+from support.servers import PrivateServer
 from support.witness import Monitor, in_thread, until
 from timestamp.live.deployed import Deployed
 

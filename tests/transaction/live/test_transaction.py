@@ -11,8 +11,8 @@ import redis
 
 import holdfast
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
-from holdfast._local.server.process import PrivateServer
 from support.proxy import Proxy
+from support.servers import PrivateServer
 from support.witness import until_in_loop
 from transaction.live.transactions import KINDS, Optimist, done, play
 

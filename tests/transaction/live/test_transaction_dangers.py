@@ -15,10 +15,10 @@ import redis
 
 import holdfast
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
-from holdfast._local.server.process import PrivateServer
 from holdfast._net.client_pipeline import Reconnected, Tripwire
 from holdfast._runtime.drivers import sync_client
 from support.proxy import Proxy, Rule
+from support.servers import PrivateServer
 from support.witness import in_thread, until, until_in_loop
 from transaction.live.transactions import KINDS, Optimist, done, play
 

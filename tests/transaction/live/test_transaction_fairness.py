@@ -7,9 +7,9 @@ import time
 import pytest
 
 from holdfast._core.transaction import TRIES
-from holdfast._local.server.process import PrivateServer
 from holdfast.cli.demo.stage import Stage
 from holdfast_lab.demo import counter
+from support.servers import PrivateServer
 
 PROCESSES = 8
 

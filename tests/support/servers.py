@@ -1,9 +1,14 @@
-"""Programs of other servers, for the tests that try several releases."""
+"""Servers for the tests: private ones, and programs of other releases. Tests get them here, not from the room that has them."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
+
+__all__ = ["PrivateServer", "private", "redis_6_2"]
 
 
 def redis_6_2() -> str | None:
