@@ -1,14 +1,39 @@
 """Distributed locks on the Redis or Valkey server you already run: fair, fenced, and quick to hand over.
 
-General layout: `_api` has the public classes. For each of them, a base class has the flows (`_api.flow`), and there is one
-class for threads and one for asyncio. `_core` has the algorithms. Each algorithm is an ``async def`` that does no I/O itself,
-but awaits request objects (`_core.requests`). Start reading at `_core.lock.acquire`. `_runtime` carries out these requests, in
-the calling thread, in the calling task, or in the keeper. The keeper is the background thread that renews leases and receives
-hand-overs. `_net` opens connections and speaks the Redis protocol. `_lua` has the scripts that run on the server. `_local`
-starts servers on this machine, and ends commands when the process that started them has ended. The packages `schedule`, `cli`,
-`doctor`, `bench`, `legacy` (the timestamp lock) and `testing` (a server in memory, a clock for tests, recordings) use all of
-these.
+    import holdfast
+
+    db = holdfast.connect("redis://localhost")       # or a client of redis-py or valkey-py
+    with db.lock("invoice:42", wait=5) as lease:     # LockTimeout if it is still busy after 5 seconds
+        print("nobody else has the lock; fence", lease.fence)
+
+Each method of `connect` is also a class or function that takes the client as its first argument: `Lock(client, "invoice:42")`.
+The URL `local://` starts a server on this machine (``pip install "holdfast[server]"``). What to use for which task:
+
+* one holder at a time: `Lock`, `FairLock`, `RLock`, `MultiLock`, `locked` (a decorator), `Redlock` (several servers)
+* a number of holders, or readers and a writer: `Semaphore`, `BoundedSemaphore`, `RWLock`
+* one leader: `Election`
+* a function runs once for each key: `once`
+* cached values, each loaded by one caller: `Cache`
+* jobs at times, each run once over all machines: `Schedule`
+* wait for each other: `Event`, `Barrier`, `CountDownLatch`
+* change several keys together: `transaction`, `transactional`
+* refuse late writes of a former holder: `holdfast.fencing`
+* continue in another process with a held lock: `redeem`, with the `Ticket` of ``lease.ticket()``
+* see who holds a lock, or revoke it: `Inspector`, `find_deadlocks`; in a shell, ``holdfast --help``
+* several servers for the first time: `declare_new`; at the end of a program: `close`
+
+All errors are subclasses of `HoldfastError` (module `holdfast.errors`). `holdfast.aio` has the same names for asyncio,
+`holdfast.testing` has a server in memory for tests, and `holdfast.legacy` has the timestamp lock.
 """
+
+# General layout: `_api` has the public classes. For each of them, a base class has the flows (`_api.flow`), and there is one
+# class for threads and one for asyncio. `_core` has the algorithms. Each algorithm is an ``async def`` that does no I/O itself,
+# but awaits request objects (`_core.requests`). Start reading at `_core.lock.acquire`. `_runtime` carries out these requests,
+# in the calling thread, in the calling task, or in the keeper. The keeper is the background thread that renews leases and
+# receives hand-overs. `_net` opens connections and speaks the Redis protocol. `_lua` has the scripts that run on the server.
+# `_local` starts servers on this machine, and ends commands when the process that started them has ended. The packages
+# `schedule`, `cli`, `doctor`, `legacy` (the timestamp lock) and `testing` (a server in memory, a clock for tests, recordings)
+# use all of these.
 
 from typing import TYPE_CHECKING
 

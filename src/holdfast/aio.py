@@ -1,4 +1,13 @@
-"""The locks, caches, schedules and other classes of `holdfast` for asyncio, under the same names."""
+"""The locks, caches, schedules and other classes of `holdfast` for asyncio, under the same names.
+
+    import holdfast.aio
+
+    db = holdfast.aio.connect("redis://localhost")         # or a client of redis.asyncio or valkey.asyncio
+    async with db.lock("invoice:42", wait=5) as lease:     # LockTimeout if it is still busy after 5 seconds
+        print("nobody else has the lock; fence", lease.fence)
+
+``help(holdfast)`` says which class is for which task.
+"""
 
 from __future__ import annotations
 

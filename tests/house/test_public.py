@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import re
+import textwrap
 from types import ModuleType
 
 import pytest
 
 import holdfast
 from holdfast import aio, schedule
+from holdfast._local.server.process import PrivateServer
 from house import public
 
 OF_OTHERS = {
@@ -34,6 +39,26 @@ def test_help() -> None:
 
 def test_errors() -> None:
     assert public.errors() == public.ERRORS.read_text(), "run `make api`, and review what it changes"
+
+
+def test_the_help_of_the_package_names_what_users_call() -> None:
+    told = set(re.findall(r"\w+", str(holdfast.__doc__)))
+    errors = {name for name in holdfast.__all__ if hasattr(holdfast.errors, name)}
+    results = public.GIVEN | {"BrokenBarrier", "LockStatistics", "Once", "RedeemedLock", "Transaction"}
+    assert set(holdfast.__all__) - told - public.ALIASES - errors - results == set()
+
+
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+def test_the_example_in_the_help_of_the_package_runs(
+    api: ModuleType, server: PrivateServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = re.findall(r"^    .*\n|^\n(?=    )", str(api.__doc__).partition("\n")[2], re.MULTILINE)
+    text = textwrap.dedent("".join(example)).replace("redis://localhost", server.url)
+    code = compile(text, "help", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, {})  # noqa: S307 (the example)
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+    assert re.fullmatch(r"nobody else has the lock; fence \d{16}\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
