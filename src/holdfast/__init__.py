@@ -7,7 +7,7 @@
         print("nobody else has the lock; fence", lease.fence)
 
 Each method of `connect` is also a class or function that takes the client as its first argument: `Lock(client, "invoice:42")`.
-The URL `local://` starts a server on this machine (``pip install "holdfast[server]"``). What to use for which task:
+The URL `local://` starts a server on this machine (``pip install "holdfast[server]"``). The names by task:
 
 * one holder at a time: `Lock`, `FairLock`, `RLock`, `MultiLock`, `locked` (a decorator), `Redlock` (several servers)
 * a number of holders, or readers and a writer: `Semaphore`, `BoundedSemaphore`, `RWLock`

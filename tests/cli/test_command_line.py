@@ -8,8 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import __version__, cli
+from holdfast._api import ticket as tickets
+from holdfast._runtime.process import current
 from holdfast.cli import exit_codes, main
 from holdfast.cli.parser import Parser
+from support.driver import spec
 
 
 def said(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -191,6 +194,10 @@ def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], a
         (["ls", "--host", "db1"], "--host; did you mean --url redis://HOST:PORT/DB?"),
         (["ls", "-a", "secret"], "-a; did you mean HOLDFAST_URL or --url-file, for a URL with a password?"),
         (["break", "--force", "x"], "--force; did you mean --yes?"),
+        (["run", "--permits", "3", "x", "true"], "--permits; did you mean --limit?"),
+        (["run", "--ticket-file", "t", "x", "true"], "--ticket-file; did you mean holdfast acquire --ticket-file?"),
+        (["release", "x", "--ticket", "t"], "--ticket; did you mean --ticket-file PATH, or HOLDFAST_TICKET?"),
+        (["completion", "--shell", "bash"], "--shell; did you mean holdfast completion SHELL?"),
         (["bench", "--out", "file"], "--out; did you mean --output?"),
         (["demo", "--host", "db1"], "--host"),
         (["run", "--version"], "--version; did you mean holdfast --version?"),
@@ -201,6 +208,19 @@ def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], a
 def test_an_unknown_option(capfd: pytest.CaptureFixture[str], arguments: list[str], error: str) -> None:
     code, out, err = said(capfd, *arguments)
     assert (code, out, err) == (64, "", f"holdfast: no such option: {error} (see holdfast {arguments[0]} --help)\n")
+
+
+def test_the_usage_shows_options_that_must_be_given() -> None:
+    assert cli.parser_of("acquire")[1].format_usage() == "usage: holdfast acquire [options] --ttl TIME NAME\n"
+    assert cli.parser_of("jobs")[1].format_usage().startswith("usage: holdfast jobs [options] --schedule NAME [")
+
+
+@pytest.mark.parametrize("arguments", ["NAME TICKET", "TICKET", "NAME --ticket-file TICKET"])
+def test_a_ticket_is_no_argument(capfd: pytest.CaptureFixture[str], arguments: str) -> None:
+    ticket = tickets.write(spec(), current().token(), 1).reveal()
+    code, out, err = said(capfd, "release", *arguments.replace("TICKET", ticket).split())
+    assert (code, out, ticket in err, len(err.splitlines())) == (64, "", False, 1)
+    assert err.startswith("holdfast: a ticket is never an argument, because every user of this machine can see those: set HOLD")
 
 
 # The command after the name

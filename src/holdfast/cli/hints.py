@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 ANY = ""
@@ -49,8 +50,8 @@ OPTIONS = {
         "-x": "--exclusive",
         "-e": "--exclusive",
         "--unlock": "holdfast release",
-        "--max": "--limit",
-        "--slots": "--limit",
+        **dict.fromkeys(("--max", "--slots", "--permits"), "--limit"),
+        "--ticket-file": "holdfast acquire --ticket-file",
         "--signal": "--on-lost",
         "-k": "--kill-after",
     },
@@ -59,6 +60,8 @@ OPTIONS = {
     "break": {"--force": "--yes", "-f": "--yes"},
     "elect": {"--candidate": "--as", "--name": "--as", "--id": "--as", "--leader": "--observe", "--show": "--observe"},
     "acl": {"--version": "--server-version"},
+    "completion": dict.fromkeys(("--shell", "-s", "--bash", "--zsh", "--fish"), "holdfast completion SHELL"),
+    "release": dict.fromkeys(("--ticket", "--token"), "--ticket-file PATH, or HOLDFAST_TICKET"),
     "bench": {"--json-file": "--output", "--out": "--output"},
 }
 """For each subcommand, maps options of other programs (flock, timeout, redis-cli, kubectl) to the options that do the same."""
@@ -131,6 +134,16 @@ def for_option(option: str, subcommand: str, known: Iterable[str]) -> str:
         near = _like(option.lstrip("-"), [one.lstrip("-") for one in options], 0.7)
         foreign = f"--{near}" if near else ""
     return _hint(foreign)
+
+
+def for_ticket(text: str) -> str:
+    """Return the error for a ticket that is an argument; empty if there is no ticket in ``text``."""
+    if not re.search(r"\bhft\d+\.[\w-]{40}", text):
+        return ""
+    return (
+        "a ticket is never an argument, because every user of this machine can see those: "
+        "set HOLDFAST_TICKET, or pass --ticket-file PATH (- for stdin)"
+    )
 
 
 def for_action(word: str, subcommand: str, known: Iterable[str]) -> str:

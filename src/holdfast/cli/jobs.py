@@ -37,7 +37,7 @@ remove   delete it from the server"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
+    parser.usage = "holdfast jobs [options] --schedule NAME [ACTION JOB]"
     parser.add_argument("action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help=_ACTIONS)
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job for the action")
     parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")

@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._option_string_actions)
 
     def format_usage(self) -> str:
-        """Return the usage line: the names of the positional arguments, and ``[options]`` for all options."""
+        """Return the usage line: ``[options]``, the options that must be given, and the names of the positional arguments."""
         self._set_usage()
         return super().format_usage()
 
@@ -60,7 +60,10 @@ class Parser(argparse.ArgumentParser):
         output.flush()
 
     def error(self, message: str) -> NoReturn:
-        """Print a usage error as one line on stderr, and exit with 64."""
+        """Print a usage error as one line on stderr, and exit with 64. A ticket among the arguments is not printed."""
+        from holdfast.cli import hints
+
+        message = hints.for_ticket(message) or message
         output.say(f"{message} (see {self.prog} --help)")
         sys.exit(output.EX_USAGE)
 
@@ -133,8 +136,9 @@ class Parser(argparse.ArgumentParser):
 
     def _set_usage(self) -> None:
         if self.usage is None:
+            needed = [f"{one.option_strings[-1]} {one.metavar}" for one in self._actions if one.option_strings and one.required]
             words = [self._shown(action) for action in self._actions if not action.option_strings]
-            self.usage = " ".join([self.prog, "[options]", *words])
+            self.usage = " ".join([self.prog, "[options]", *needed, *words])
 
     @staticmethod
     def _shown(action: argparse.Action) -> str:

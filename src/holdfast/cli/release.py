@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from holdfast.cli import output, servers
+from holdfast.cli import hints, output, servers
 from holdfast.errors import HoldfastError, LeaseLost, TicketRefused
 
 TICKET = "HOLDFAST_TICKET"
@@ -27,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if told := hints.for_ticket(f"{args.name} {args.ticket_file}"):
+        args.parser.error(told)
     url = servers.one(args)
     try:
         ticket = _ticket(args)
