@@ -20,6 +20,10 @@ CONNECT_TIMEOUT = 2.0
 
 READ_SIZE = 16384
 
+SENT_AT_ONCE = 32768
+"""Maximum bytes of a request that is sent by one call. The buffers of an idle connection have room for so many, so that the
+call does not block. A larger request is sent in pieces, within its time limit."""
+
 KERNEL_WAIT_S = 0.005
 """Seconds for which recv blocks in the kernel (SO_RCVTIMEO) before the connection polls for the rest of the time limit.
 
@@ -127,7 +131,10 @@ class Connection:
         """
         until = self._system.monotonic() + self._timeout if self._polls else 0.0
         try:
-            self._send(packed)
+            if len(packed) > SENT_AT_ONCE:
+                self._send_in_pieces(packed)
+            else:
+                self._send(packed)
             try:
                 data = self._recv(4096)
             except BlockingIOError:
@@ -169,11 +176,31 @@ class Connection:
         return self._recv(size)
 
     def send(self, packed: bytes) -> None:
-        """Send encoded commands without waiting for their replies. Raises Unknown if the connection is lost."""
+        """Send encoded commands without waiting for their replies.
+
+        Raises Unknown if the connection is lost, or if the time limit passes before all is sent.
+        """
         try:
-            self._send(packed)
+            if len(packed) > SENT_AT_ONCE:
+                self._send_in_pieces(packed)
+            else:
+                self._send(packed)
         except OSError as error:
             raise self._unknown(error) from error
+
+    def _send_in_pieces(self, packed: bytes) -> None:
+        """Send a large request. Raises TimeoutError if the server does not take all of it within the time limit.
+
+        With ``sendall``, the time limit would begin anew with each piece, in the kernel and in `ssl`.
+        """
+        rest, until = memoryview(packed), self._system.monotonic() + self._timeout
+        while rest:
+            left = until - self._system.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self.sock.settimeout(left)
+            rest = rest[self.sock.send(rest) :]
+        self.sock.settimeout(self._timeout if self._polls else None)
 
     def receive(self) -> list[Any]:
         """Wait until some bytes arrive, and return the replies that are complete, perhaps none.

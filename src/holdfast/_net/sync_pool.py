@@ -176,7 +176,9 @@ class _SharedConnection:
         """Send all queued requests, and read the replies that arrive. ``first``: the oldest unanswered request."""
         in_flight = self._in_flight
         if self._queue:
-            connection.send(self._batch())
+            packed = self._batch()
+            connection.set_timeout(max(first.sent + first.timeout - self._clock(), 0.001))
+            connection.send(packed)
         connection.set_timeout(max(first.sent + first.timeout - self._clock(), 0.001))
         for reply in connection.receive():
             if not in_flight:

@@ -6,6 +6,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from holdfast._core.requests import NotSent, Run, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.sync_connection import KERNEL_WAIT_S, Connection, ConnectionPool
-from holdfast._net.sync_pool import _SharedConnection
+from holdfast._net.sync_pool import _Request, _SharedConnection
 from holdfast._net.system import System
 from holdfast._net.wait_connection import LATE, Dedicated
 
@@ -40,6 +41,12 @@ class Dripping(socket.socket):
 
     def sendall(self, *_: Any) -> None:
         pass
+
+    def send(self, data: Any, *_: Any) -> int:
+        """Take five thousand bytes each tenth of a second."""
+        if not self.machine.readable(SimpleNamespace(pieces=[(self.machine.now + 0.1, b"")]), self.patience):
+            raise TimeoutError
+        return min(5000, len(data))
 
     def recv(self, *_: Any) -> bytes:
         if not self.machine.readable(self, self.patience):
@@ -94,6 +101,31 @@ def test_a_reply_in_pieces_has_one_time_limit(tls: bool, every: float) -> None:
             connection.exchange(PING)
         assert machine.now == pytest.approx(101.0, abs=2 * KERNEL_WAIT_S)
         assert caught.value.silent
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("ask", [Connection.exchange, Connection.send])
+def test_a_request_that_is_taken_in_pieces_has_one_time_limit(tls: bool, ask: Callable[[Connection, bytes], object]) -> None:
+    with connected(tls=tls) as (machine, connection, sock):
+        sock.pieces.append((101.0, b"+PONG\r\n"))
+        ask(connection, bytes(40_000))
+        assert machine.now > 100.7
+        with pytest.raises(Unknown, match="no answer in time") as caught:
+            ask(connection, bytes(400_000))
+        assert machine.now < 102.2
+        assert caught.value.silent
+
+
+def test_requests_that_share_a_connection_are_sent_within_the_time_limit_of_the_first() -> None:
+    machine = Machine()
+    lane = _SharedConnection(Endpoint(), machine)
+    lane.connection = Connection(Endpoint(), 0.001, machine)  # the rest of an earlier time limit
+    lane.connection.sock.pieces.append((101.0, b"+PONG\r\n"))  # type: ignore[attr-defined]
+    mine = _Request(bytes(40_000), 5, machine.lock())
+    lane._queue.append(mine)
+    lane._send_and_receive(lane.connection, mine)
+    assert (mine.reply, mine.answered) == (b"PONG", True)
+    lane.connection.close()
 
 
 def test_what_the_kernel_has_waited_is_part_of_the_time_for_an_answer() -> None:
