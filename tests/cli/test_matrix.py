@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 AT_A_TIME = 24
 ROUNDS = 25
 
-TURNS = 2
-"""Of the ways to start work, each ending has every second one in a run: others after each change of a source, and in the soak
+TURNS = 4
+"""Of the ways to start work, each ending has every fourth one in a run: others after each change of a source, and in the soak
 all."""
 
 _numbers = itertools.count()
@@ -44,7 +44,7 @@ def begin() -> Iterator[Begin]:
 
 
 def in_turn(end: str) -> list[str]:
-    """The ways to start work whose turn it is with this ending. The next ending has the others."""
+    """The ways to start work whose turn it is with this ending. The next endings have the others."""
     first = turn("matrix") + ENDS.index(end)
     return starts()[first % TURNS :: TURNS]
 
