@@ -14,7 +14,7 @@ EVERY = 0.5
 """Seconds between two checks whether an event loop was closed, which Python does not report."""
 
 UNDER_WAY = 2.0
-"""Seconds for which the last requests of an ended operation, such as a release, may still be on their way."""
+"""Seconds after the end of an operation for which its last requests, such as a release, are assumed to be on their way."""
 
 
 class LoopDriver(Protocol):

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 RECENT_S = 0.02
 """If the connections were not used for this number of seconds, read from them before the next request.
 
-This shows which connections the server has closed.
+The read shows which connections the servers have closed.
 """
 
 TURN_S = 0.1
 """Seconds that a thread waits for a set of connections that another thread is using. After that, it opens another set."""
 
 OWED_S = 0.2
-"""Seconds after which the keeper reads the answers that came when their poll was already decided."""
+"""Seconds from the end of a poll until the keeper reads the answers that were missing at that time."""
 
 
 class Fanout:
@@ -86,8 +86,8 @@ class Fanout:
         """Run the queued calls, and return True. If another thread is using the connections, return False. That thread runs
         them.
 
-        A connection may open only after the poll is decided. Its call then sends the waiting requests, such as the withdrawal
-        of a vote.
+        A queued call may report that a connection is open, even after the end of the poll. It then sends the requests that
+        have waited for the connection, such as the withdrawal of a vote.
         """
         while self._calls:
             if not self.take():
@@ -103,7 +103,7 @@ class Fanout:
         return True
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Do nothing, because this set has only one connection to each server."""
+        """Do nothing after a failover, because this set has no second connection, which might lead to the old primary."""
 
     def take(self, wait: float = 0.0) -> bool:
         """Reserve these connections for the calling thread. Return False if another thread uses them for ``wait`` seconds."""
@@ -253,7 +253,7 @@ class FanoutPool:
         self._open: weakref.WeakSet[Fanout] = weakref.WeakSet()
         """The open fanouts, idle or in use."""
         self._looks: Keeper | None = None
-        """The keeper if it will read late answers; None if all answers have come."""
+        """The keeper that has been asked to read late answers; None if no keeper has."""
 
     def poll(self, poll: Poll) -> None:
         idle = self._idle

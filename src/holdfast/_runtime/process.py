@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """A group of connections that the registry of a process owns."""
+    """Connections that the registry of a process owns."""
 
     def clear(self) -> None: ...
 
@@ -60,7 +60,7 @@ class Process:
         self.label: str | None = None
         self.started = time.time()
         self.here = True
-        """False in a forked child, for the registry of its parent, which is invalid there."""
+        """True if this is the registry of the present process. In a forked child, it is False for the parent's registry."""
         self.tokens: list[str] = []
         """Tokens that were created in advance, and not used yet."""
         # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.

@@ -81,8 +81,8 @@ class AioSlot:
     def put(self, outcome: Outcome | None, /) -> bool:
         """Add an outcome, wake the waiting task, and return True.
 
-        Return False if the event loop is closed, so that no task waits. The lease of a lock that was handed over then soon
-        expires.
+        Return False if the event loop is closed, because no task waits then. If the outcome is a hand-over, nobody renews the
+        lease, so it soon expires.
         """
         if outcome is not None:
             self._outcomes = [*(self._outcomes or []), outcome]
@@ -142,7 +142,7 @@ class Runner:
     unwatched = False
     """True while no check for a closed event loop is scheduled for this driver."""
     is_direct: bool = False
-    """True if the driver is for one server outside a Cluster, so that `begin` and `release` may succeed."""
+    """True if holdfast's own connection to one server outside a Cluster is used. Otherwise, `begin` always returns None."""
 
     def at_once(self, request: Any) -> Any:
         """Carry out a request that needs no waiting, and return its reply."""
@@ -155,21 +155,21 @@ class Runner:
     def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:  # noqa: ARG002 - see `Driver`
         """Ask the server for a lock by one request, or wait in the local queue.
 
-        Return a future to await before `finish`; None: only an operation can acquire the lock. ``wait``: as in
-        `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.acquire.abandon`, or calls
-        `leave` with the attempt if it can await nothing.
+        Return a future. The caller awaits it, and then calls `finish`. Return None if only an operation can acquire the lock.
+        ``wait``: seconds to wait; None: without limit. After an exception, the caller runs the operation
+        `_core.lock.acquire.abandon`. If the caller can await nothing, it calls `leave` with the attempt.
         """
         return None
 
     def finish(self, attempt: Attempt, asked: asyncio.Future[Any]) -> Grant | None:
-        """Return the grant of the lock, once the future of `begin` is done. Return None if the operation has to go on."""
+        """Return the lock's grant, once the future of `begin` is done; None if an operation has to acquire the lock."""
         raise NotImplementedError
 
     async def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - see `Driver`
-        """Release a lock by one request. Return True once it is released, and False if nothing was begun.
+        """Release a lock by one request. Return True once the lock is released; False if it cannot be released in this way.
 
         Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
-        ``lease``: the user's lease. It is abandoned if meanwhile the task is cancelled or its event loop closed.
+        ``lease``: the user's lease. It is abandoned if the task is cancelled, or its event loop closed, during the release.
         """
         return False
 
@@ -214,7 +214,7 @@ class Runner:
     def leave(self, operation: Any) -> None:
         """Have the keeper end an operation, or abandon an attempt or a lease, that cannot await any more.
 
-        The calling thread does it only if no keeper runs, because a finaliser may call this in the middle of other code.
+        If no keeper runs, the calling thread does so. Otherwise it must not, because it may be in a finaliser.
         """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
@@ -225,8 +225,8 @@ class Runner:
     def end(self, operation: Any, *, begun: bool = True) -> None:
         """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting.
 
-        If ``begun`` is False, the operation is itself a clean-up, and runs from its start. An attempt or a lease is abandoned.
-        The keeper sends the requests.
+        If ``begun`` is False, the operation is itself a clean-up, and runs from its start. ``operation`` may also be an attempt
+        or a lease, which is then abandoned. The keeper sends the requests.
         """
         try:
             if isinstance(operation, Attempt):
@@ -369,7 +369,7 @@ class Driver(Runner):
         return grant
 
     def _note_first(self, attempt: Attempt, call: Run[Any], reply: object, sent: float) -> None:
-        """Store a reply as the attempt's first outcome, unless the server does not have the script."""
+        """Store a reply as the attempt's first outcome. If the server lacks the script, note that nothing was executed."""
         if is_noscript(reply):
             attempt.may_be_on_server = attempt.maybe_in_flight = False
             return

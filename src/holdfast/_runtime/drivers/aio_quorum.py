@@ -42,9 +42,9 @@ If the loop was blocked, replies may have arrived that it has not read.
 
 
 class _Unanswered:
-    """The servers that have not answered a request yet. If the event loop is closed, the keeper goes on with the request.
+    """The servers that have not answered a poll yet. If the event loop is closed, the keeper sends each another request.
 
-    ``otherwise``: function that returns what the keeper is to send to a server that does not answer.
+    ``otherwise``: function that returns this other request, such as the withdrawal of a vote, for a server's number.
     """
 
     __slots__ = ("otherwise", "servers")
@@ -124,7 +124,7 @@ class Driver(Runner):
         await self._wait_for(enough, poll)
 
     async def _wait_for(self, enough: asyncio.Future[None], poll: Poll) -> None:
-        """Wait until a poll is decided or its time is over. The decision sets the result of ``enough``. The end cancels it."""
+        """Wait until the future ``enough`` is done, because the poll is decided. If its time is over, cancel the future."""
         start = self.loop.time()
         timer: asyncio.TimerHandle
 

@@ -70,7 +70,7 @@ class Runner:
     """The server that requests go to; a tuple if there are several."""
     servers: tuple[Endpoint, ...]
     is_direct: bool = False
-    """True if holdfast's own connections to one server are used, so that `acquire` and `release` may succeed."""
+    """True if holdfast's own connections to one server outside a Cluster are used. Otherwise, `acquire` returns None."""
 
     def do(self, request: Any) -> Any:
         """Carry out one request of an operation, and return its reply."""
@@ -79,13 +79,13 @@ class Runner:
     def acquire(self, attempt: Attempt, wait: float | None) -> Grant | None:  # noqa: ARG002 - for drivers that can
         """Acquire a lock by one request, or by a lease that is handed on in this process.
 
-        Return None for any other outcome, from which the operation goes on. ``wait``: as in `_core.lock.uncontended.lead`.
-        After an exception, the caller runs the operation `_core.lock.acquire.abandon`.
+        Return None if neither succeeds. The caller then runs the operation that acquires the lock. ``wait``: seconds to wait;
+        None: without limit. After an exception, the caller runs the operation `_core.lock.acquire.abandon`.
         """
         return None
 
     def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for drivers that can
-        """Release a lock by one request. Return True once it is released, and False if nothing was begun.
+        """Release a lock by one request. Return True once the lock is released; False if it cannot be released in this way.
 
         Return None for any other outcome. The lease's operation then continues the release from the outcome in `Attempt.first`.
         After an exception, the caller revokes the token of the lease. ``lease``: the user's lease.

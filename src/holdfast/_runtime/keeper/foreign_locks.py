@@ -27,7 +27,7 @@ log = logger("holdfast.keeper")
 MOST = 100
 """Maximum number of lock names for which a process looks for a lock of another library.
 
-Without a limit, a program that uses a new name for each request would send twice as many requests.
+Each name costs one request. Without a limit, a program that uses a new name for each lock would send many more requests.
 """
 
 AFTER_S = 0.1
@@ -53,8 +53,7 @@ class ForeignLocks:
         """Look soon whether another library has a lock of this name, unless the search has ended.
 
         Do nothing for a user of the server other than ``default``. `holdfast acl` gives such a user no right to read the key,
-        and the server logs each refusal in ACL LOG. Do nothing if requests go through the client of the program, which has
-        other work.
+        and the server logs each refusal in ACL LOG. Do nothing if the program has passed its own client, which has other work.
         """
         named = endpoint.username not in {None, "default"}
         if self._ended or named or endpoint.client is not None or len(self._seen) >= MOST:

@@ -1,4 +1,4 @@
-"""Two tasks of the keeper for leases that last: open connections for the renewal, and release leases of closed event loops."""
+"""Two tasks of the keeper: open connections for the renewal of long leases, and release leases of closed event loops."""
 
 from __future__ import annotations
 

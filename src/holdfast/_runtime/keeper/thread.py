@@ -268,7 +268,7 @@ class Keeper:
             return coalescer
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
-        """Send a call until it is answered, or until monotonic time ``until`` in seconds."""
+        """Send a call again and again until it is answered, or until monotonic time ``until``, in seconds."""
         with self.mutex:
             self._node(endpoint).send_until_answered(call, until)
 
@@ -288,8 +288,8 @@ class Keeper:
         """Return a weak reference to the owner of a lease. If the owner is garbage-collected, the keeper calls
         ``on_collected``.
 
-        The thread is not woken at the moment of the collection, because that needs Python code. CPython could run a signal
-        handler in such code and then ignore its exception, such as a KeyboardInterrupt.
+        A collection does not wake the keeper thread, because waking it takes Python code. CPython could run a signal handler
+        in this code, and would then ignore the handler's exception, such as a KeyboardInterrupt.
         """
         reference = Reference(owner, self.collected.append)
         reference.on_collected = on_collected
