@@ -253,8 +253,10 @@ def _searched() -> Callable[[int], Iterable[int]]:
 
 
 def _translated() -> list[int] | None:
-    """Return the pids of the children in the PID namespace of this process, if /proc shows an outer one with other pids; else
-    None."""
+    """Return the pids of this process's children, translated from the outer PID namespace that /proc shows.
+
+    Return None if they cannot be translated.
+    """
     try:
         ours = _numbers("self")
         if ours[-1] != os.getpid() or not os.path.exists("/proc/thread-self/children"):  # noqa: PTH110
@@ -368,11 +370,11 @@ def reap(pid: int) -> bool:
 
 
 class Orphans:
-    """A watch over the descendants of a guardian, so that they can be ended if the guardian itself is killed.
+    """The part of an owner that kills the descendants of its guardian, if the guardian itself was killed.
 
-    The descendants then become children of this process, and `end` kills them. Create this object before the fork of the
-    guardian. Other children of this process are left alone. These are children from before, such as jobs of a shell that
-    executed ``exec holdfast run``, and orphans of other programs, if this process is process 1.
+    They are then children of this process. Create this object before the fork of the guardian. `end` kills the descendants, and
+    spares all other children of this process. A shell that has executed ``exec holdfast run`` may have left other children, and
+    process 1 gets the orphans of other programs.
     """
 
     subreaper: bool
@@ -380,17 +382,17 @@ class Orphans:
     def __init__(self) -> None:
         self.subreaper = become_subreaper()
         self.since = -1
-        """When the command was started, in clock ticks since boot; -1: not yet. An older process is not its descendant."""
+        """Start of the command, in clock ticks since boot; -1: not started. A process that is older is not a descendant."""
         self._others: set[int] = set()
         if self.subreaper and ended_child() >= 0:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap ended children of this process, except the guardian. The living ones do not descend from the guardian, so record
-        them.
+        """Reap ended children of this process, and record the living ones, which `end` will spare; both except the guardian.
 
-        Call this while the guardian, whose pid is ``guardian``, lives. If /proc does not show this PID namespace, the living
-        ones are recorded only with ``probe``, by asking the kernel about each possible pid, which is slow.
+        Call this while the guardian, whose pid is ``guardian``, lives. Until it ends, its descendants are not children of this
+        process. If /proc does not show this PID namespace, living children are recorded only with ``probe``. The kernel is
+        then asked about each possible pid, which is slow.
         """
         if not self.subreaper:
             return

@@ -79,7 +79,8 @@ class Guard:
 
     Messages from the guardian:
 
-    * ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS`` (the state of the command), ``pong``
+    * ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS`` (the state of the command)
+    * ``pong`` (the answer to ``ping``)
     * ``late`` (not started, because the deadline had passed; a new deadline and ``start`` may follow)
     * ``ending`` (the deadline passed, and TERM or KILL was sent), ``gone`` (all descendants have ended)
     * ``left`` (processes that outlive the command were sent TERM), ``daemon PID NAME`` (one of them is a daemon)
@@ -145,11 +146,10 @@ class Guard:
         self._send("kill")
 
     def ask(self, every: float) -> None:
-        """Send a ping to the guardian if its last answer is older than ``every`` seconds. `asked` is its time until an answer
-        arrives.
+        """Send a ping to the guardian if its last message is older than ``every`` seconds.
 
-        A guardian that does not answer, because it is stopped or gets no processor time, could let the command outlive its
-        lease.
+        The attribute `asked` then has the time of the ping, until any message arrives. A guardian that does not answer, because
+        it is stopped or gets no processor time, could let the command outlive its lease.
         """
         now = guardian_program.clock()
         if self.asked == math.inf and now >= self._answered + every:
@@ -430,7 +430,7 @@ class _Guardian:
         self._unread = b""
 
     def run(self) -> None:
-        """Serve until all descendants have ended, or the owner has ended and there is nothing to guard."""
+        """Serve until all descendants of the command have ended, or until the owner has ended without starting the command."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.channel, select.POLLIN)
@@ -490,7 +490,7 @@ class _Guardian:
             self._term_outsiders(now)
 
     def _settle(self, now: float) -> None:
-        """Handle the end of the command. The processes that it has left get SETTLE seconds to end, before they are sent TERM.
+        """Handle the end of the command. Processes that outlive the command have SETTLE seconds to end, and then get TERM.
 
         Daemons are kept only if the command ended normally.
         """

@@ -46,10 +46,10 @@ NAME = "hf-guardian"
 
 
 def kill_margin(lease: float) -> float:
-    """Return how many seconds before the end of a lease a command that is still running must be killed.
+    """Return for how many seconds before the end of its lease a command may no longer run, so that it is killed.
 
-    In this time, all descendants are found and killed. That takes a few milliseconds, or a few hundred on an overloaded
-    machine.
+    ``lease``: length of the lease, in seconds. Finding and killing all descendants takes a few milliseconds, or a few hundred
+    on an overloaded machine.
     """
     return min(0.5, lease / 10)
 
@@ -73,9 +73,9 @@ def send(group: int, signum: int) -> None:
 def alive(group: int) -> bool:
     """Return True if a process group has a member that is not a zombie. Used where orphans do not become our children (macOS).
 
-    In a container whose process 1 does not reap them, zombies stay forever. One listing of the processes may miss a member that
-    is being forked, or may come from a /proc of another PID namespace. So the result is False only if two successive listings
-    show the same zombies of the group, and no other member.
+    Zombies count as ended, because they stay forever in a container whose process 1 does not reap them. A listing of /proc may
+    miss a member that is being forked, or may show another PID namespace. So the result is False only if two successive
+    listings show the same zombies of the group, and no other member.
     """
     try:
         os.killpg(group, 0)
@@ -113,7 +113,7 @@ class Group:
 
     def __init__(self) -> None:
         self.subreaper = descendants.become_subreaper()
-        """True if orphaned descendants become children of this process. Otherwise those outside the group cannot be reached."""
+        """True if orphaned descendants become children of this process. Otherwise, only the group can be signalled."""
         self.pid = 0
         """Pid of the leader, which is also the id of the group; 0 before the start."""
         self.status: int | None = None

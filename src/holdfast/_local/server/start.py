@@ -65,11 +65,11 @@ def _idle() -> float:
 
 
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
-    """Wait until this process has locked the file ``turn``, which a process locks while it starts the server.
+    """Wait until this process has locked a file, which a process locks while it starts the server.
 
-    Return earlier if the server listens on the socket ``path``, or at monotonic time ``deadline``. Without the lock, ten
-    processes would start ten supervisors, and nine of these would end because the directory is in use. There is only one server
-    even after the deadline, because the supervisor also locks the directory.
+    ``turn``: file descriptor of the file. Return earlier if the server listens on the socket ``path``, or at monotonic time
+    ``deadline``. Without the lock, ten processes would start ten supervisors, and nine of these would end because the directory
+    is in use. There is only one server even after the deadline, because the supervisor also locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:

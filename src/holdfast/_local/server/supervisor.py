@@ -208,7 +208,7 @@ class Supervisor:
     def in_use(self) -> bool:
         """Return True if a client is connected, has connected since the last call, or has left a running lease.
 
-        Return True also if that is unknown.
+        Return True also if the server does not answer.
         """
         try:
             server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
@@ -220,9 +220,9 @@ class Supervisor:
             return True
 
     def closed(self) -> bool:
-        """Rename the socket so that no client finds it, and return True.
+        """Rename the socket of an unused server so that no client finds it, and return True.
 
-        If a client uses the server even so, or the server does not answer, rename the socket back and return False.
+        If the server turns out to be in use, or does not answer, rename the socket back and return False.
         """
         os.rename(self.path(SOCKET), self.path(BOOT))
         with contextlib.suppress(OSError):
