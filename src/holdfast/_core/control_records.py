@@ -18,12 +18,12 @@ LONGEST = 4096
 """Maximum size of a control record, in bytes. `_lua/inspect/control_records.lua` has the same limit."""
 
 DIGITS = 19
-"""Maximum number of digits of a whole number in a control record, which is enough for 64 bits."""
+"""Number of digits of the largest signed 64-bit number, the largest number that a control record needs."""
 
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits of the hash of a lock's key. Process records contain it, because a whole key might be too long."""
+"""Number of hex digits of the hash of a lock's key. Process records contain this hash, because the key might be too long."""
 
 MOST_LABELS, LABELS = 32, 2000
 """Maximum number of labels of locks in one process record, and maximum number of bytes of all these labels."""
@@ -43,7 +43,8 @@ def parse(raw: object, longest: int = LONGEST) -> Any:
     """Return the JSON value in ``raw``. Raises Malformed if ``raw`` is not a valid control record.
 
     A valid record is a text in UTF-8 of at most ``longest`` bytes. It is valid JSON, is not nested too deeply, and contains no
-    half of a surrogate pair. Each number in it is finite, and has at most `DIGITS` digits.
+    half of a surrogate pair. Each number in it is finite. A whole number has at most `DIGITS` + 1 characters, another number
+    at most 40.
     """
     import json  # here, because most commands never read a record
 
@@ -182,10 +183,10 @@ def mark_of(key: bytes) -> str:
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:
-    """Return the text of a process record, with ``facts`` such as host and pid. ``labels`` are by the key of the lock.
+    """Return the text of a process record, with these facts (such as host and pid), waits, and labels of locks by key.
 
-    Labels beyond `MOST_LABELS` labels or `LABELS` bytes are left out. Then waits that would make the record longer than
-    `LONGEST` bytes are left out.
+    A label is left out if the record would otherwise have more than `MOST_LABELS` labels, or more than `LABELS` bytes of
+    labels. A wait is left out if the record would otherwise have more than `MOST_WAITS` waits or `LONGEST` bytes.
     """
     told: dict[str, str] = {}
     room = min(LABELS, LONGEST - _bytes({**facts, "labels": {}}))
@@ -205,7 +206,7 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
 
 
 def first_of(keys: Iterable[str]) -> list[str]:
-    """Return the keys that fit into `HOLDS` bytes, in the same order. A process record lists no more keys for one wait."""
+    """Return as many of the keys as a process record may list for one wait (`HOLDS` bytes), in the same order."""
     room, told = HOLDS, []
     for key in keys:
         needs = _bytes(key) + 2
@@ -230,8 +231,10 @@ def _bytes(value: object) -> int:
 
 
 def fetch(key: bytes, timeout: float) -> Command:
-    """Return the command that reads a process record, up to one byte more than `LONGEST`. A record of that length is too
-    long."""
+    """Return the command that reads the process record ``key``. ``timeout``: maximum seconds to wait for the reply.
+
+    Of a record that is too long, the command reads only `LONGEST` + 1 bytes, so that `read` refuses it.
+    """
     return Command(("GETRANGE", key, 0, LONGEST), timeout)
 
 

@@ -42,8 +42,8 @@ LISTEN_GRACE_S = 0.5
 """Seconds that an observer waits for a new holder of the lock to proclaim itself, before it reports that there is no leader."""
 
 LOOK_AGAIN_AFTER_S = 0.02
-"""Seconds after the end of the leader's lease at which an observer asks the server again. Retries, too, begin with this
-pause."""
+"""Seconds after the end of the leader's lease at which an observer asks the server again; also the first pause before a
+retry."""
 
 OUTAGE_BUDGET_S = 30.0
 """Seconds for which an observer retries while the server does not reply; the ttl of the lease is used if that is longer."""
@@ -74,11 +74,11 @@ class NoSuchCandidate(NamedTuple):
 
 
 class View(NamedTuple):
-    """The server's reply to an observer: the leader, and how long its lease lasts."""
+    """The server's reply to an observer: the leader, and how long the lease of the lock lasts."""
 
     leader: Elected | NoLeader
     remaining: float | None
-    """Seconds until the leader's lease expires, unless it is renewed; None: the key of the lock has no expiry."""
+    """Seconds until the holder's lease expires, unless it is renewed; 0: nobody holds the lock; None: it never expires."""
 
 
 # Replies of the scripts
@@ -274,9 +274,9 @@ class LeaderWatch:
     """Monotonic time, in seconds, of the last request that found that nobody holds the lock; -infinity: no such request."""
 
     def is_news(self, found: Elected | NoLeader) -> bool:
-        """Return True if ``found`` differs from the last result.
+        """Return True if ``found`` is to be reported, because it differs from the last result.
 
-        A leader of an earlier term is not reported. Such a reply comes from a replica that lags behind.
+        A leader of an earlier term is not reported, because only a replica that lags behind still names this leader.
         """
         old = isinstance(found, Elected) and found.term < self.highest
         alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)

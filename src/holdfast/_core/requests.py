@@ -33,7 +33,7 @@ class Request(Struct, Generic[R]):
 
 
 class Instant(Request[R]):
-    """A request that a driver carries out at once, without waiting, even for an operation whose caller has gone."""
+    """A request that a driver carries out at once, without waiting, even if the operation's caller does not run any more."""
 
     __slots__ = ()
 
@@ -115,7 +115,7 @@ class TimedOut(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The result of a wait that has no position in the server's queue any more."""
+    """The result of a wait whose attempt has lost its position in the server's queue."""
 
 
 class TooFew(Exception):
@@ -202,8 +202,8 @@ class Slot(Protocol):
     def put(self, outcome: Outcome | None, /) -> bool | None:
         """Wake the waiting attempt, with the result of its wait. Return False if the event loop of the attempt is closed.
 
-        The outcome None means that the wait may go on. The attempt then looks whether it has the turn in the queue of its
-        process, or whether its inbox is subscribed.
+        The outcome None only wakes the attempt, which then checks whether it has the turn in the queue of its process, or
+        whether its inbox is subscribed. If not, it waits again.
         """
 
     def gone(self) -> bool:

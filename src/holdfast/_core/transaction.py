@@ -23,8 +23,10 @@ LONGEST_PAUSE = 1.0
 
 
 class Changed(Exception):
-    """Raised if a conflict, named by the message, ended a try before the transaction changed anything. It can be tried
-    again."""
+    """Raised if a conflict has ended a try before the transaction changed anything, so that it can be tried again.
+
+    The message names the conflict.
+    """
 
 
 class GivenUp(Exception):

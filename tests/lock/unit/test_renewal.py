@@ -578,7 +578,7 @@ def test_what_is_said_to_be_taken_away_is_asked_about_and_believed_when_the_serv
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(0, "expired"), (codes.NO_CLAIM, "somebody else"), (codes.TAKEN_AWAY, "it was taken away")]
+    ("answer", "why"), [(0, "expired"), (codes.NO_CLAIM, "somebody else"), (codes.TAKEN_AWAY, "it was broken by somebody")]
 )
 def test_who_took_it_away_is_said_only_where_it_was(answer: int, why: str) -> None:
     this = held_lease()

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
     """Raise ``error`` in the thread or task that waits for a lock with this attempt. Return False if it does not wait.
 
-    ``waiting``: the waiters of this process in the server's queue; None: there are none, so only the queue of the process
-    counts. The caller holds the keeper's mutex.
+    ``waiting``: the waiters of this process in the server's queue; None: there are none, so search only the local queue. The
+    caller holds the keeper's mutex.
     """
     local_queue = attempt.local_queue
     if local_queue is not None and local_queue.abort_wait(attempt, error):

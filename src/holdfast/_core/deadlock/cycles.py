@@ -20,10 +20,13 @@ LONGEST = 50
 """Maximum number of waits in a deadlock; longer cycles are not found."""
 
 STEPS = 100_000
-"""Maximum number of steps in one search, each from a wait to the holder of its lock. Forged records could prolong a search."""
+"""Maximum number of steps in one search. A step goes from a wait to the holder of its lock.
+
+Without a maximum, a search of forged records could last too long.
+"""
 
 BETWEEN = 0.25
-"""Seconds between the two checks of a cycle. A process needs less time to remove an ended wait from its record."""
+"""Seconds between the two checks of a cycle. This is enough time for a process to remove an ended wait from its record."""
 
 ANSWER_WITHIN = 2.0
 
@@ -165,7 +168,10 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait that began last, of the waits in a deadlock that may be ended (``yields``); None if there is none."""
+    """Return the wait that may be ended to break a deadlock (``yields``). If several may be ended, return the latest one.
+
+    Return None if none of them may be ended.
+    """
     return max((link for link in cycle if link.yields), default=None)
 
 
@@ -215,8 +221,9 @@ async def holder(key: str) -> tuple[str, bytes]:
 async def listens(public: str, key: str) -> bool:
     """Return True if the process that holds the lock ``key`` is subscribed to its inbox, and so is alive.
 
-    The record of a killed process does not show this, because it stays on the server for a while. ``public``: public id of the
-    process. In a Cluster with sharded pub/sub, the inbox may be on another server, so the result is always True.
+    The record of a process does not prove that it is alive, because a killed process's record stays on the server for a while.
+    ``public``: public id of the process. In a Cluster with sharded pub/sub, the inbox may be on another server, so the result
+    is always True.
     """
     if "{" in public:
         return True
@@ -249,7 +256,7 @@ async def find(waiting: Iterable[Link]) -> list[Cycle]:
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Return those of the suspected cycles that two checks, `BETWEEN` seconds apart, confirm as deadlocks."""
+    """Check each suspected cycle twice, with `BETWEEN` seconds in between. Return the cycles that are deadlocks both times."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
@@ -289,7 +296,8 @@ async def around(first: Link) -> Chain | None:
 async def suspected(first: Link) -> tuple[Chain, Evidence] | None:
     """Search once for a cycle of waits that contains the wait ``first``.
 
-    Return the cycle, and the holder and last fence of each lock in it. Return None if there is no such cycle.
+    Return the cycle, and the holder and last fence of each lock in it. Return None if there is no such cycle, or if the servers
+    report other holders than the cycle has.
     """
     cycle = await around(first)
     seen = None if cycle is None else await evidence(cycle)

@@ -33,7 +33,7 @@ class DeadlockDetector:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
         """Cycles that the last search found, by this process's thread or task in the cycle, and the lock it waits for.
 
-        If the next search finds a cycle again, its youngest wait is ended.
+        If the next search finds such a cycle again, the wait that began last is ended, if it is a wait of this process.
         """
         self._look_at = 0.0
         self._looking = False
@@ -92,7 +92,8 @@ def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
 def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
     """Run an operation over ``line``, a connection of the keeper (background thread), and call ``then`` with its result.
 
-    The result is None if the operation failed. The operation may await only commands to the server.
+    The result is None if the operation failed. It is also None if the operation awaited anything but a command to the server,
+    for example a pause before a retry. The operation is then ended.
     """
 
     def go_on(reply: Any, _sent: float = 0.0) -> None:

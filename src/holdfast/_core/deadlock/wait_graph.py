@@ -87,7 +87,10 @@ class WaitGraph:
 
 
 def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
-    """Return waits that have lasted for `LONG_WAIT_S`, with their attempts, if the thread or task holds another lock."""
+    """Return waits that have lasted for `LONG_WAIT_S`, with their attempts, if the thread or task holds another lock.
+
+    Waits for permits are left out, and held permits count for nothing, because others may get permits meanwhile.
+    """
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # written by the drivers when the wait begins

@@ -20,13 +20,19 @@ caller."""
 
 
 class TakenAway(NamedTuple):
-    """The reply that the lock was revoked from its holder. The holder's fences are below ``fence``, and later ones above it."""
+    """The reply that the lock was revoked from its holder.
+
+    The fences of this holder are below ``fence``, and the fences of later holders are above it.
+    """
 
     fence: int
     told: bool
     """True if the message that the lock was revoked reached the former holder's process."""
     heir: str
-    """Public id of the process that waited for the lock and has got it now ("+" for permits); empty: no waiter got it."""
+    """Public id of the process that waited for the lock and has got it now; empty: no waiter got it.
+
+    Of permits, no process is named: "+" means that one or more waiters have got permits.
+    """
 
 
 class Free(NamedTuple):
@@ -101,10 +107,10 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
 
 
 async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
-    """Wait until nobody holds the lock, without acquiring it. Return False after ``seconds`` seconds (None: without limit).
+    """Wait until nobody holds the lock, and return True. The lock is not acquired.
 
-    Otherwise return True. Another client may acquire the lock before this function returns. Raises WireError if no server
-    replies.
+    Return False if the lock is still held after ``seconds`` seconds (None: wait without limit). Another client may acquire the
+    lock before this function returns. Raises WireError if no server replies.
     """
     until = None if seconds is None else await Now() + seconds
     while True:

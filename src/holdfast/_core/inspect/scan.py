@@ -225,7 +225,7 @@ class Survey:
         self.part, self.cursor = (self.part + 1, 0) if done else (self.part, cursor)
 
     def take(self) -> list[bytes]:
-        """Remove the next page of lock keys from this survey, and return it; empty: the next step of the SCAN is due."""
+        """Remove the next page of lock keys from this survey, and return it; empty if the next step of the SCAN is due."""
         some, self._found = self._found[:PAGE], self._found[PAGE:]
         return some
 

@@ -6,7 +6,8 @@ module, those of candidates in `_core.election`, and those for several servers i
 
 On one server, the first request acquires a free lock in one round trip. If the lock is busy, the inbox of the process (the
 channel for messages to it) is subscribed next, so that no hand-over message can be missed. Then a second request puts the
-attempt into the server's queue. From then on, the refreshes of `_core.lock.server_queue` ask for all waiters of the process.
+attempt into the server's queue. From then on, the keeper (background thread) asks once a second, for all waiters of the
+process, whether they have got their locks (`_core.lock.server_queue`).
 """
 
 from __future__ import annotations
@@ -311,8 +312,9 @@ async def _leave(attempt: Attempt, place: Waiter) -> None:
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the server's queue, unless the attempt has inherited a position in it, and wait for the hand-over.
 
-    Return a Grant, or Busy if the attempt's time is up. Return the server's reply (an Answer, never with Busy) if a request
-    brought the result; the caller evaluates it. ``patient``: as in `ask`, for the first request.
+    Return a Grant if the lock was handed over, and Busy if the attempt's time is up. Return an Answer if the server's reply to
+    a request ended the wait. The caller evaluates the Answer, which does not contain Busy. ``patient``: as in `ask`, for the
+    first request.
     """
     until = attempt.until
     attempt.waits()

@@ -70,7 +70,9 @@ class LeaseCheck:
         return True
 
     def answered(self, token: str, made: float, *, known: bool) -> list[Attempt]:
-        """Note the result of a renewal that was requested at ``made``. Return the attempts whose wait for its reply has ended.
+        """Note the result of a renewal that was requested at monotonic time ``made``. Return the attempts that waited for it.
+
+        The list is empty if further servers have to reply before these attempts may go on.
 
         ``known``: True if the server confirmed the lease; False if it did not reply or the lease is lost.
         """

@@ -160,9 +160,9 @@ class LocalQueue:
         """Return the next step of an attempt that wants the lock from monotonic time ``now`` on.
 
         Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued.
-        The attempt then waits in its slot until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and calls
-        `received`. ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until`, because
-        even such an attempt may have to wait for a moment.
+        The attempt then waits until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and calls `received`.
+        ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until` to a time that is at
+        most `RECALL_WITHIN_S` away.
         """
         if self.in_change():
             # A signal handler has interrupted a change of the queue in this thread, so its attempt bypasses the queue.
@@ -325,7 +325,7 @@ class LocalQueue:
         """
         with self.mutex:
             if answer is None or held_lease.lost:
-                held_lease.lose("its key is gone or somebody else's")
+                held_lease.lose("its key is gone, or holds somebody else's value")
                 return self._checked(self._may_ask(), self.clock())
             held, lasts = answer.value, held_lease.ttl - margin(held_lease.ttl)
             held_lease.deadline = max(held_lease.deadline, answer.sent + lasts)
@@ -562,9 +562,10 @@ class LocalQueue:
         return turn if self.turn_of is attempt or isinstance(turn, Exception) else None
 
     def _checked(self, turn: Turn | Busy, now: float) -> Turn | Busy:
-        """Return the next step of an attempt that takes this turn at monotonic time ``now``.
+        """Return the next step of an attempt that takes this turn at monotonic time ``now``, which is usually the turn itself.
 
-        If the turn is a grant, its lease may be lost or over by then, or the grant may have no fence. Then ask the server.
+        If the turn is a grant that is lost, return the permission to ask the server. If it is a grant whose lease is over or
+        that has no fence, return the instruction to extend the lease.
         """
         if isinstance(turn, Grant):
             held_lease = turn.held_lease
@@ -604,7 +605,7 @@ class LocalQueue:
             self.queue.remove(attempt)
 
     def _nudge(self) -> None:
-        """Wake the attempt with the turn, or begin the keeper's release, as an interrupt may have prevented this."""
+        """Wake the attempt with the turn, or begin the keeper's release, in case an interrupt has prevented this before."""
         if isinstance(self.turn_of, Attempt) and self.turn_of.turn is not None:
             self._give(self.turn_of, self.turn_of.turn)
         elif self.turn_of is KEEPER_TURN and self.held_lease is not None:

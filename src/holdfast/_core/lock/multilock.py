@@ -81,8 +81,8 @@ class Part(Protocol):
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
         """Finish the release of this lock, and return its error, or None if it succeeded.
 
-        ``known``: result of a script that released several locks, which is an error or whether this lock was held. None: no
-        script has tried to release this lock.
+        ``known``: what the script that released several locks has reported about this lock: True if it was held, False if it
+        was not, or an error. None: no such script was run.
         """
 
 
@@ -201,7 +201,10 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
 
 
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
-    """Register and keep the leases of the locks that the script acquired. Raises PartLost if one had expired by the reply."""
+    """Register and store the leases of the locks that the script acquired.
+
+    Raises PartLost if one of the leases had expired when the reply arrived.
+    """
     for number, part in enumerate(parts):
         spec = part.attempt.spec
         deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)

@@ -186,7 +186,7 @@ class Node:
         return min(at, self._tend_at())
 
     def state(self) -> tuple[object, ...]:
-        """Return the part of the state that no other object has, and that decides what the next turns do.
+        """Return the part of the state that no other object has, and that decides what the next calls of `turn` do.
 
         The simulator's search of all schedules compares it, to recognize a state that it has explored.
         """
@@ -196,8 +196,8 @@ class Node:
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
         """Register a waiter, and have the process record written. Return True if the inbox of its prefix is subscribed.
 
-        If it is not, the waiter is woken once it is subscribed. If the lock's Cluster slot has moved to another server, return
-        False, and end the wait with the error SlotMoved. The caller holds the mutex.
+        Otherwise return False. The waiter is woken once the inbox is subscribed. If the lock's Cluster slot has moved to
+        another server, also return False, and end the wait with the error SlotMoved. The caller holds the mutex.
         """
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)

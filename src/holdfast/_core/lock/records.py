@@ -228,7 +228,7 @@ class Attempt:
     entered: bool
     """True once `_core.lock.uncontended` has put this attempt into the local queue."""
     first: Answer[Any] | WireError | None
-    """Reply to, or error of, the request that `_core.lock.uncontended` sent, until an operation uses it; None: none."""
+    """Reply or error of the request that `_core.lock.uncontended` sent; None: no such request, or an operation has used it."""
     held_lease: HeldLease | None
     """Lease of this attempt, registered with the keeper; None before the server grants the lock."""
     held_since: float | None
@@ -506,7 +506,7 @@ class HeldLease:
     shortest: float
     """Length, in seconds, of the shortest lease requested since the server last recorded the number of a renewal.
 
-    Until it records a later number, a late copy of that request may still shorten the lease to this length.
+    Until the server records a later number, a late copy of the request may still shorten the lease to this length.
     """
     latest: float
     """Latest monotonic time, in seconds, at which a server may still keep the lease. A release is repeated until then."""
@@ -593,8 +593,8 @@ class HeldLease:
     def compatible_with(self, spec: Spec) -> bool:
         """Return True if the lease can be handed on to an attempt for ``spec``.
 
-        The lease's lock and ``spec`` must both allow it, and have the same ttl. The lease must have at least the replicas, and
-        the quarantine, that ``spec`` asks for.
+        The lease's lock and ``spec`` must both allow it, and have the same ttl. The lease must have at least the replicas that
+        ``spec`` asks for. If ``spec`` has a quarantine, the lease must have the same.
         """
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
@@ -620,7 +620,7 @@ class HeldLease:
     def lost_with_it(self) -> HeldLease | None:
         """Return the lease whose loss the user is notified of; None if the user has lost nothing.
 
-        The lease on several servers is lost once no majority is left. One server's vote alone is no lease of the user.
+        This is the lease itself, except for one server's vote. Then it is the lease on all servers, if no majority is left.
         """
         return self
 

@@ -366,7 +366,7 @@ class Renewing:
             # after other holders.
             return not held_lease.lose(held_lease.why_over)
         if answer == codes.TAKEN_AWAY:
-            return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "it was taken away")
+            return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "it was broken by somebody")
         return not held_lease.lose(
             "somebody else's value is in its key"
             if answer == codes.NO_CLAIM

@@ -1,8 +1,8 @@
 """The scripts for a lock on one server, and the types of their replies.
 
 `_core.lock.records` describes a lock, `_core.lock.acquire` acquires it, `_core.lock.release` releases it, and
-`_core.lock.renewal` renews it. Sources: redis.io "Distributed Locks with Redis" for the record (``SET key token NX PX``,
-compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
+`_core.lock.renewal` renews it. Sources: redis.io "Distributed Locks with Redis" for the key (``SET key token NX PX``, compare
+and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
 """
 
 from __future__ import annotations

@@ -175,7 +175,8 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
 async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
     """Raise ConfigMismatch or KeyConflict if the replies of the servers prove that no majority can grant the lock.
 
-    Either too many servers report such a problem, or two names in the list stand for the same server.
+    ConfigMismatch: two names in the list stand for the same server, or too many servers have other settings. KeyConflict: the
+    keys of the lock hold other data on too many servers. Too many means that the other servers are no majority.
     """
     vote_round.check()
     found = vote_round.conflict()
@@ -378,7 +379,7 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
             votes[number].ttl = ttl  # set before `renewed`, which computes the next renewal from it
             votes[number].renewed(made, answer.sent, ttl)
         elif state != 2:
-            votes[number].lose("its key is gone or somebody else's")
+            votes[number].lose("its key is gone, or holds somebody else's value")
     if not yes_count.reached and not quorum_lease.lost_majority() and not quorum_lease.lost:
         raise shortfall(yes_count, server_set, votes, "renewed")
 

@@ -61,7 +61,7 @@ class NodeLease(HeldLease):
 class QuorumLease(HeldLease):
     """A lease that several servers have granted by their votes. It is valid while a majority of the votes is valid.
 
-    The keeper (background thread) renews each vote by itself.
+    The keeper (background thread) renews each vote separately.
     """
 
     __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "node_leases")
@@ -83,7 +83,7 @@ class QuorumLease(HeldLease):
 
     @property
     def deadline(self) -> float:
-        """Monotonic time, in seconds, at which the valid votes stop being a majority; -infinity: they are none now."""
+        """Monotonic time, in seconds, at which the valid votes stop being a majority; -infinity: they are no majority."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)

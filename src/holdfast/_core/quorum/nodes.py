@@ -120,7 +120,7 @@ class QuorumNodes:
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
         """Release the lease on all servers. When a majority has replied or failed, let the next waiter ask for votes.
 
-        ``local_queue``: queue of this waiter; None: nobody waits.
+        ``local_queue``: queue of this waiter; None: no waiter is notified.
         """
         assert isinstance(held_lease, QuorumLease)
         held_lease.end()

@@ -318,10 +318,10 @@ async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
 
 
 async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> None:
-    """End this participant's part in the barrier, whatever its state. An unfinished Duty breaks the barrier.
+    """Remove this participant from the barrier, whatever its state. If it has an unfinished Duty, the barrier is broken.
 
-    ``why``: reason, in one word, for which a participant that still waits breaks the barrier; empty: it leaves without breaking
-    the barrier. Raises no WireError, because the keeper (background thread) repeats a request that has failed.
+    ``why``: word that names the reason for which a waiting participant breaks the barrier; empty: a waiting participant leaves
+    without breaking the barrier. Raises no WireError, because the keeper (background thread) repeats a request that has failed.
     """
     await _end_duty(me)
     if not me.may_be_on_server:

@@ -1,9 +1,9 @@
 """Latches. Clients wait until a count on the server has been counted down to zero. An event is a latch with the count one.
 
 If the reply to a request to count down is missing, the request is repeated with the same token, and is counted only once. A
-waiter also notices an opening after which the latch was reset at once, as a waiter of `threading.Event` does. To this end, the
-server stores the time of the last opening, and the waiter compares it with the one at its start. If several callers in one
-process wait for a latch, one of them is notified, and asks the server for all (`_core.single_flight.coalesce`).
+waiter also notices an opening after which the latch was reset at once, as a waiter of `threading.Event` does. For this, the
+server stores the time of the last opening. A waiter reads this time when it begins to wait, and again later. If several callers
+in one process wait for a latch, one of them is notified, and asks the server for all (`_core.single_flight.coalesce`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LatchSpec:
 
     @property
     def span(self) -> float:
-        """Seconds after which a waiter asks again. This also keeps the latch's state from expiring (``keep_ms``)."""
+        """Seconds after which a waiter asks again. Its request also keeps the latch's state from expiring (``keep_ms``)."""
         return min(LISTEN_S, self.keep_ms / 3000)
 
 
@@ -106,9 +106,9 @@ class LatchWaiter(CoalescedWaiter):
 
 
 def conflict(raw: object) -> Conflict | CountMismatch:
-    """Read the reply ``raw`` of a latch's or barrier's script as a conflict.
+    """Return the conflict that the reply ``raw`` of a latch's or barrier's script reports.
 
-    A conflict means that the key holds other data, or that the latch or barrier was created with another count.
+    Conflict means that the key holds other data. CountMismatch means that the latch or barrier was created with another count.
     """
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
@@ -168,7 +168,7 @@ async def reset(latch: LatchSpec) -> Seen:
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
     """Wait until the latch is open, and return True. Return False after ``wait`` seconds (None: without limit).
 
-    It also returns True if the latch was opened during the wait, and reset since. Raises WireError, KeyConflict or
+    Also return True if the latch was opened during the wait and has been reset since. Raises WireError, KeyConflict or
     CountMismatch. Raises Forgotten if the server has lost the state of a latch; a lost event counts as not set.
     """
     began = await Now()

@@ -196,6 +196,8 @@ class Late(NamedTuple):
 
 
 class Registered(NamedTuple):
+    """The server's reply that it has registered a job."""
+
     revision: int
     last: int
     before: bytes
@@ -207,13 +209,13 @@ class Registered(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """The server's reply that it has registered none of the jobs, because another process serves other code under one name.
+    """The server's reply that it has registered no job, because another process serves other code under the name of a job.
 
     ``other``: name of that code. ``who``: that process.
     """
 
     job: int
-    """Index of that job in the request."""
+    """Index, in the request, of the job with other code."""
     other: str
     who: str
 

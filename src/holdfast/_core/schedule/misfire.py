@@ -86,8 +86,8 @@ def _between(when: When, after: int, until: int, most: int) -> list[int]:
 def _latest(when: When, after: int, until: int, most: int) -> list[int]:
     """Return the last ticks later than ``after`` and not later than ``until``, at most ``most`` of them.
 
-    The search goes backwards from ``until``, in steps that double. A step that reaches too far into a burst is halved until it
-    covers a few ticks of the burst, because walking through a burst of millions takes minutes.
+    The search goes backwards from ``until``, in steps that double. If a step covers too many ticks, it is halved until it
+    covers only a few, because walking through millions of ticks takes minutes.
     """
     few = 10 * most
     start, span = until, 1_000_000

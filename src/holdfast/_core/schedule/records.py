@@ -44,7 +44,7 @@ class ServedJob:
 
     @property
     def slots(self) -> int:
-        """Number of places on the server for runs of the job that go on at the same time."""
+        """Maximum number of runs of the job at the same time, under its present definition and the earlier ones."""
         return max(self.widest, self.options.slots)
 
     @property
@@ -58,7 +58,7 @@ class ServedJob:
 
 @dataclass(eq=False)
 class ActiveRun:
-    """A run of a job in this process. If it has ended, the server does not know that yet."""
+    """A run of a job in this process, from its start until the server has recorded its end."""
 
     job: ServedJob
     slot: int
@@ -115,7 +115,7 @@ class Redefine(NamedTuple):
 
 
 class Log(NamedTuple):
-    """A task for the caller: log the message ``what``. ``bad``: True for a warning, False for good news."""
+    """A task for the caller: log the message ``what``. ``bad``: True for a warning, False for information."""
 
     what: str
     bad: bool = True

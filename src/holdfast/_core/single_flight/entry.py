@@ -108,7 +108,7 @@ class Loading(NamedTuple):
     remaining: float | None
     """Seconds until the lease of that load expires, unless it is renewed; None: it never expires (another program wrote it)."""
     since: float
-    """Seconds since the newest load began, of any key of the same cache. For `once`: of this key."""
+    """Seconds since the start of the latest load of any key in the same cache; for `once`, of the latest load of this key."""
     process: str
     """Public id of the process that loads the value; empty if it is unknown."""
 

@@ -6,8 +6,8 @@ lease like that of a lock, which the keeper (background thread) renews. Each loa
 load.
 
 If `delete` or `invalidate` is called during a load, the value of the load is not stored. `delete` revokes the lease of the
-load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid, so that
-late requests are refused.
+load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes the fences of all earlier loads
+invalid, so that the server refuses their late requests.
 """
 
 from __future__ import annotations
@@ -176,9 +176,10 @@ class Load(Owner):
 
 
 async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
-    """Send a request, which must be harmless to carry out twice, until the server replies or the outage budget is used up.
+    """Send a request until the server replies or the outage budget is used up. Carrying it out twice must do no harm.
 
-    The budget, `EntrySpec.outage_budget`, counts from ``began``. If there is no connection, the error is raised at once.
+    The budget, `EntrySpec.outage_budget`, counts from monotonic time ``began``. If there is no connection, the error is raised
+    at once.
     ``attempt``: attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError,
     KeyConflict or TooLong.
     """
