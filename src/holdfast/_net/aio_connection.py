@@ -1,8 +1,8 @@
 """One connection per event loop and server, shared by all tasks of the loop.
 
-All requests of one iteration of the loop are sent in one write. If a task is cancelled, the reply to its request is still read,
-and dropped. A second request, which undoes the first, follows on the same connection, so the server executes the two in this
-order.
+A request is sent at once if no other one is under way. Otherwise all requests of one iteration of the loop are sent in one
+write. If a task is cancelled, the reply to its request is still read, and dropped. A request that undoes the cancelled one
+follows on the same connection, so the server executes it later.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        """Send a request before this iteration of the loop ends. Return a future of its reply: ``future``, or a new one."""
+        """Send a request, now or in the next iteration of the loop. Return the future of the reply (None: make a new one)."""
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()

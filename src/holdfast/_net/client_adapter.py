@@ -44,7 +44,7 @@ _CODES = {
     "TryAgainError": "TRYAGAIN",
     "ResponseError": "ERR",
 }
-"""First word of the server's error reply for each exception class of redis-py. redis-py removes it from some messages."""
+"""First word of the server's error reply for each exception class of redis-py, which removes this word from some messages."""
 
 
 def _parts(packed: bytes) -> list[bytes]:
@@ -224,7 +224,7 @@ class ClientLine:
             self._thread.start()
 
     def owes_since(self) -> float:
-        """Return the monotonic time at which the oldest unanswered call was made; infinity if all calls are answered."""
+        """Return the monotonic time, in seconds, of the oldest unanswered call; infinity if all calls are answered."""
         return min((job.sent for job in [*self._pending] if not job.done), default=float("inf"))
 
     @property

@@ -108,7 +108,10 @@ class Hop(NamedTuple):
     asking: bool
 
     def within(self, seconds: float) -> Hop:
-        """Return this step with the timeout ``seconds``, which is left of the timeout of the whole request."""
+        """Return this step with the timeout ``seconds``, which is left for the whole request.
+
+        If the present timeout of the step is hardly longer, return the step unchanged.
+        """
         if seconds > self.call.timeout - LEAST_TIMEOUT_S:
             return self  # nearly the whole timeout is left, usually at the first step
         call = copy(self.call)
@@ -160,7 +163,7 @@ class Cluster:
         _clusters.add(self)
 
     def reset(self) -> None:
-        """Replace the locks and flags in a forked child. In the parent, another thread may have held them."""
+        """Replace the mutexes and flags in a forked child, because another thread of the parent may have held or set them."""
         self._asking = False
         self._mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self._turn = self._system.rlock()
@@ -182,8 +185,7 @@ class Cluster:
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Return the shard of a slot. It stays the same until the owner of the slot is no longer that of the shard's
-        ``anchor``."""
+        """Return the shard of a slot. It stays the same while the slot and the slot ``anchor`` of the shard have one owner."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard

@@ -38,7 +38,7 @@ class ConnectionKeeper(Protocol):
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Return the lock to hold while another thread may use a connection's socket."""
+        """Return the mutex to hold while another thread may use a connection's socket."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Call ``what`` soon, in the thread that runs the connection."""

@@ -151,7 +151,7 @@ def one_place(client: object, what: str = "this object") -> object:
             what,
             "if only some of them record a change, nobody can tell whether it happened",
             "use holdfast.Redlock for a lock on several servers; for anything else, pass one client of Sentinels or of a "
-            "Cluster, which outlive a server",
+            "Cluster, which go on working when a server fails",
         )
     return client
 

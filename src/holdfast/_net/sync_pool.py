@@ -32,7 +32,7 @@ This request then comes from a signal handler or a finaliser, which has interrup
 
 ROUNDS = 2
 """Number of rounds in which a thread that has its reply still sends and reads for others. This is cheaper than waking
-another."""
+another thread."""
 
 READ_WITHIN_S = 0.1
 """Seconds that a thread still waits after its time limit, because the thread that reads may be about to read its reply."""
@@ -75,7 +75,7 @@ class _Request:
 
 
 class _SharedConnection:
-    """A connection shared by threads. The thread that has the turn sends and reads for all of them.
+    """A connection shared by threads. One thread at a time sends and reads for all of them. It has the turn to do so.
 
     After a loss of the connection, a new object replaces this one. If an exception keeps the thread from ending its turn, the
     next thread whose time limit passes closes the connection. No exception can match a reply with the wrong request.

@@ -42,8 +42,10 @@ def _bad_url(why: str) -> ConfigError:
 
 
 def _no_scheme(url: str) -> str:
-    """Return what is wrong with a text that has no known scheme. It is repeated only if it looks like an address without a
-    password."""
+    """Return what is wrong with a URL that has no known scheme.
+
+    The message repeats the URL only if it looks like an address without a password.
+    """
     in_python = "in Python, the first argument is a client or a URL, and the name is the second"
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
         return f"{url!r} is not a URL; if it is the address of a server, pass 'redis://{url}'; {in_python}"
