@@ -22,6 +22,7 @@ import pytest
 import redis
 
 from holdfast._api.base_lock import BaseLock
+from holdfast._api.lease import core_of
 from holdfast._core.lock import foreign_lock
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
@@ -128,6 +129,11 @@ def queue_length(look: redis.Redis, name: str) -> int:
 def local_queue(lock: BaseLock[Any, Any]) -> LocalQueue:
     """Return the local queue of this process for a lock."""
     return current().keeper.local_queue(lock._endpoint, lock._spec)
+
+
+def lease_record(lease: Any) -> Any:
+    """Return the record of a lease that the keeper renews: a `HeldLease`, or the `QuorumLease` of several servers."""
+    return core_of(lease).held_lease
 
 
 def waiting_here(lock: BaseLock[Any, Any]) -> int:

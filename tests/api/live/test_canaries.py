@@ -19,9 +19,9 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._api.lease import core_of
 from holdfast._net.url import from_url
 from holdfast._runtime.process import current
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_the_library(new_server: NewServer, seen: list[str], caplog: pytest.LogC
     client = redis.Redis.from_url(url)
     assert PASSWORD in url
     with holdfast.Lock(url, "a", label="me") as lease:
-        seen.extend(map(repr, (lease, core_of(lease).held_lease.spec, from_url(url), current())))
+        seen.extend(map(repr, (lease, lease_record(lease).spec, from_url(url), current())))
         held = client.get("hf:{a}")
         assert TOKEN.fullmatch(held.decode() if isinstance(held, bytes) else "")
         provoke(seen, lambda: holdfast.Lock(url, "a", wait=0).__enter__())

@@ -12,11 +12,11 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from support.faces import Admin, at_most, until
 from support.proxy import Action, Proxy
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -202,7 +202,7 @@ def test_row_8_cancelled_at_every_step_of_the_loop(server: PrivateServer, admin:
                     with suppress(holdfast.LockTimeout, asyncio.CancelledError):
                         await task
                 await soon(lambda: admin.places() == [], 1)
-                assert admin.token() == (core_of(holder.lease).held_lease.token if holder.lease else None)
+                assert admin.token() == (lease_record(holder.lease).token if holder.lease else None)
             assert 0 < finished < 80
 
     run(main)

@@ -21,13 +21,13 @@ import pytest
 
 import holdfast
 import holdfast.fencing
-from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
 from holdfast.schedule import Every
 from support.faces import Admin, Aio, Sync, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -244,12 +244,12 @@ def test_one_of_several_servers_has_a_clock_that_jumps(
         clock.set()
         lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
         assert face.call(lock.acquire, timeout=2)
-        fence, votes = lock.lease.fence, core_of(lock.lease).held_lease.node_leases
+        fence, votes = lock.lease.fence, lease_record(lock.lease).node_leases
         until(lambda votes=votes: all(vote.believed for vote in votes.values()))  # type: ignore[misc]
         clock.set(step=step)
         for _ in range(2):
-            before = core_of(lock.lease).held_lease.deadline
-            until(lambda lock=lock, before=before: core_of(lock.lease).held_lease.deadline > before)  # type: ignore[misc]
+            before = lease_record(lock.lease).deadline
+            until(lambda lock=lock, before=before: lease_record(lock.lease).deadline > before)  # type: ignore[misc]
         assert not lock.lease.lost.is_set()
         face.call(lock.release)
         assert face.call(lock.acquire, timeout=2)

@@ -15,14 +15,13 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._api.lease import core_of
 from holdfast._runtime.process import current
 from runtime.faults.test_interrupts import at_every_line
 from support.crowd import Crowd, Turn, in_order
 from support.faces import Admin, Face, Sync, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
-from support.witness import local_queue, waiting_here
+from support.witness import lease_record, local_queue, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -98,7 +97,7 @@ def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin
     with pytest.raises(holdfast.LeaseLost):
         second.release()
     assert patient.result(5)
-    assert admin.token() == core_of(third.lease).held_lease.token
+    assert admin.token() == lease_record(third.lease).token
     third.release()
     admin.nothing_left()
 

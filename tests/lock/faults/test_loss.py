@@ -14,11 +14,11 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from support.faces import Admin, Face, at_most, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -294,7 +294,7 @@ def test_loss_noticed_after_a_body_that_never_awaits(server: PrivateServer, admi
         with pytest.raises(holdfast.LeaseLost):
             async with aio.Lock(server.url, name, ttl=TTL) as lease:
                 take_away(admin)
-                until(lambda: core_of(lease).held_lease.lost)
+                until(lambda: lease_record(lease).lost)
         await asyncio.sleep(0.01)
         task = asyncio.current_task()
         assert task is not None

@@ -15,12 +15,12 @@ import valkey
 import valkey.asyncio
 
 import holdfast
-from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import lock_keys
 from support.faces import Admin, Face, at_most, until
 from support.proxy import Proxy, arguments
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -154,7 +154,7 @@ def test_row_48_data_of_another_type_comes_while_holding(
     before = put(raw, key, kind)
     if which == "lock":
         until(lease.lost.is_set)
-        assert core_of(lease).held_lease.lost == "somebody else's value is in its key", "by its next renewal"
+        assert lease_record(lease).lost == "somebody else's value is in its key", "by its next renewal"
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
     else:

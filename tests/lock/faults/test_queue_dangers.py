@@ -10,10 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._api.lease import core_of
 from support.faces import Admin, Face, at_most, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -237,7 +237,7 @@ def test_danger_with_of_a_shared_lock_object(server: PrivateServer, admin: Admin
     assert lock.lease is theirs
     assert theirs is not None
     assert theirs is not lease
-    assert admin.token() == core_of(theirs).held_lease.token
+    assert admin.token() == lease_record(theirs).token
     lock.release()
     admin.nothing_left()
 
@@ -263,7 +263,7 @@ def test_danger_async_with_of_a_shared_lock_object(server: PrivateServer, admin:
         (theirs,) = others
         assert theirs is not None
         assert lock.lease is theirs is not lease
-        assert admin.token() == core_of(theirs).held_lease.token
+        assert admin.token() == lease_record(theirs).token
         await lock.release()
 
     asyncio.run(main())

@@ -13,11 +13,11 @@ import pytest
 import redis
 
 import holdfast
-from holdfast._api.lease import core_of
 from support.conformance import SERVERS
 from support.faces import Admin, Aio, Sync, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -146,14 +146,14 @@ def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name:
     locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
     assert all(face.call(lock.acquire) for face, lock in locks)
     leases = [lock.lease for _, lock in locks]
-    deadlines = [core_of(lease).held_lease.deadline for lease in leases]
+    deadlines = [lease_record(lease).deadline for lease in leases]
     renewals = len(proxy.names("renew"))
     stage.begin()
     new = [(face, face.Lock(proxy.url, f"{lock.name} new", ttl=TTL)) for face, lock in locks]
     stage.refused([face.start(lock.acquire, blocking=False) for face, lock in new])
     until(lambda: len(proxy.names("renew")) >= renewals + 2)
     stage.end()
-    until(lambda: all(core_of(lease).held_lease.deadline > before for lease, before in zip(leases, deadlines, strict=True)))
+    until(lambda: all(lease_record(lease).deadline > before for lease, before in zip(leases, deadlines, strict=True)))
     assert not any(lease.lost.is_set() for lease in leases)
 
     stage.begin()

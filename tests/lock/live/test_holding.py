@@ -14,11 +14,10 @@ import pytest
 import redis
 
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, MultiLock, NotHeld, Redlock, RLock, aio, declare_new, testing
-from holdfast._api.lease import core_of
 from holdfast.testing import clock
 from support.faces import Aio, Sync
 from support.servers import PrivateServer, private
-from support.witness import PATIENCE
+from support.witness import PATIENCE, lease_record
 
 Face = Sync | Aio
 
@@ -91,8 +90,8 @@ def test_it_ends_with_its_lease_if_the_holder_never_comes_back(memory: testing.M
 def test_a_pause_of_the_whole_process_counts(memory: testing.Memory) -> None:
     """No other code had the time to notice: the holder finds out itself, when it reports progress too late."""
     with pytest.raises(LeaseLost), Lock(memory, "import", ttl=30, progress_within=5) as lease:
-        now = core_of(lease).held_lease.stalled_at
-        core_of(lease).held_lease.stalled_at = now - 5  # as if the clock had jumped while all threads stood still
+        now = lease_record(lease).stalled_at
+        lease_record(lease).stalled_at = now - 5  # as if the clock had jumped while all threads stood still
         with pytest.raises(LeaseLost, match="no progress for 5 s"):
             lease.progress()
 
@@ -141,8 +140,8 @@ def test_over_several_servers(three: list[str], face: Face, bound: dict[str, flo
 
 def test_over_several_servers_who_checks_in_keeps_it(three: list[str], name: str) -> None:
     with Redlock(three, name, ttl=10, progress_within=0.8) as lease:
-        before = core_of(lease).held_lease.stalled_at
-        while core_of(lease).held_lease.stalled_at < before + 1:
+        before = lease_record(lease).stalled_at
+        while lease_record(lease).stalled_at < before + 1:
             lease.progress()
             time.sleep(0.01)
         assert not lease.lost.is_set()
@@ -164,9 +163,9 @@ def test_who_has_a_reentrant_lock_checks_in_for_all_of_it(server: PrivateServer,
     async def main() -> None:
         lock = aio.RLock(server.url, name, progress_within=20)
         async with lock as outer, lock as inner:
-            before = core_of(inner).held_lease.stalled_at
+            before = lease_record(inner).stalled_at
             lock.progress()
-            assert core_of(outer).held_lease.stalled_at > before
+            assert lease_record(outer).stalled_at > before
 
     asyncio.run(main())
     with RLock(server.url, name, progress_within=20) as lease:

@@ -14,11 +14,10 @@ import redis
 
 import holdfast
 from holdfast import FairLock, HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
-from holdfast._api.lease import core_of
 from holdfast._core.lock.node import RECORD_AFTER_S
 from holdfast._runtime.process import current
 from support.servers import PrivateServer
-from support.witness import PATIENCE, Monitor, connections, in_thread, queue_length, until, warned_of_drop
+from support.witness import PATIENCE, Monitor, connections, in_thread, lease_record, queue_length, until, warned_of_drop
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -55,7 +54,7 @@ def test_many_leases_are_renewed_in_batches(new_server: NewServer) -> None:
     server = new_server()
     locks = [Lock(server.url, f"many:{number}", ttl=1.5) for number in range(2000)]
     assert all(lock.acquire() for lock in locks)
-    held_leases = [core_of(lock.lease).held_lease for lock in locks if lock.lease is not None]
+    held_leases = [lease_record(lock.lease) for lock in locks if lock.lease is not None]
     with redis.Redis.from_url(server.url) as look:
         look.config_resetstat()
         taken = max(held_lease.deadline for held_lease in held_leases)

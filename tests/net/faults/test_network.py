@@ -18,13 +18,13 @@ import redis
 import redis.asyncio
 
 import holdfast
-from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
 from support.faces import Admin, Aio, Face, Sync, at_most, stays, until
 from support.peer import Peer
 from support.proxy import Proxy, _Buffer, _parts
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -269,7 +269,7 @@ def test_behind_a_proxy_that_speaks_the_protocol(both_faces: tuple[Sync, Aio], n
         server.kill()
         server.restart()
         until(lambda: all(lease.lost.is_set() for lease in leases))
-        assert all("its key is gone" in core_of(lease).held_lease.lost for lease in leases)
+        assert all("its key is gone" in lease_record(lease).lost for lease in leases)
         assert proxy.clients == clients, "nobody could have noticed by his connection"
         for face, lock in locks:
             with pytest.raises(holdfast.LeaseLost):
@@ -299,8 +299,8 @@ class Vault(redis.CredentialProvider):
 
 def renewed(*leases: Any) -> None:
     """Returns when all of them have been renewed once more."""
-    before = [core_of(lease).held_lease.deadline for lease in leases]
-    until(lambda: all(core_of(lease).held_lease.deadline > old for lease, old in zip(leases, before, strict=True)))
+    before = [lease_record(lease).deadline for lease in leases]
+    until(lambda: all(lease_record(lease).deadline > old for lease, old in zip(leases, before, strict=True)))
 
 
 @pytest.mark.fault(50)

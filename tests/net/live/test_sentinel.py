@@ -15,11 +15,10 @@ import valkey.sentinel
 
 import holdfast
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, ServerError, aio
-from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import ACQUIRE
 from support.sentinels import Sentinels
 from support.servers import PrivateServer
-from support.witness import in_thread, until, until_in_loop
+from support.witness import in_thread, lease_record, until, until_in_loop
 
 SOON = 2.0
 """Seconds from when the Sentinels name a new primary, within which everything goes on; mostly a tenth of it."""
@@ -167,7 +166,7 @@ def test_a_primary_is_made_a_replica_while_locks_are_held_and_waited_for(sentine
             assert not waiting.done()
             assert queue(sentinels, new, name) == 1, "the place was replicated"
             # It can be handed over directly when its inbox listens at the new primary.
-            channel = f"hf:inbox:{core_of(lease).held_lease.token.partition('.')[0]}"
+            channel = f"hf:inbox:{lease_record(lease).token.partition('.')[0]}"
             await until_in_loop(lambda: sentinels.command(new, "PUBSUB", "NUMSUB", channel)[1] == 1)
         assert await asyncio.to_thread(waiting.result, 10) > lease.fence
 
@@ -186,7 +185,7 @@ def test_a_hand_over_is_not_heard_at_a_replica(sentinels: Sentinels, name: str) 
         listener.subscribe(channel)
         assert listener.get_message(timeout=5)
         with Lock(sentinels.url, name) as lease:
-            keys = [key.decode() for key in core_of(lease).held_lease.spec.keys]
+            keys = [key.decode() for key in lease_record(lease).spec.keys]
             waiter = f"{'e' * 12}.{'f' * 32}"
             sentinels.command(primary, "EVAL", ACQUIRE.body.decode(), "3", *keys, waiter, "6000", "1")
             assert queue(sentinels, primary, name) == 1

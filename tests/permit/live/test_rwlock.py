@@ -12,12 +12,11 @@ import redis
 
 import holdfast
 from holdfast import LeaseLost, LockTimeout, RWLock, aio
-from holdfast._api.lease import core_of
 from holdfast._core.permit import RELEASE
 from permit.live.permit_apis import Face
 from permit.live.test_semaphore import crash
 from support.servers import PrivateServer
-from support.witness import queue_length, until
+from support.witness import lease_record, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")
 
@@ -157,7 +156,7 @@ def test_a_writer_who_has_lost_his_lease_cannot_go_on_as_a_reader(
     face: Face, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     lease = face.held(make(face, server, name).write)
-    look.zrem(lease.key, core_of(lease).held_lease.token)
+    look.zrem(lease.key, lease_record(lease).token)
     with pytest.raises(LeaseLost, match="another client revoked it"):
         face.do(lease.downgrade)
     assert not lease.downgraded

@@ -18,10 +18,9 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, aio
-from holdfast._api.lease import core_of
 from permit.live.permit_apis import Face
 from support.servers import PrivateServer
-from support.witness import in_thread, queue_length, until
+from support.witness import in_thread, lease_record, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")
 
@@ -213,7 +212,7 @@ def test_a_permit_that_was_lost_is_told_and_the_others_are_given_back(
     assert face.do(semaphore.acquire)
     second = semaphore.lease
     assert second.fence > first.fence
-    token = core_of(second).held_lease.token
+    token = lease_record(second).token
     look.zrem(semaphore.key, token)
     until(lambda: lost == [second])
     first.check()

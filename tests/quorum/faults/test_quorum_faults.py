@@ -15,7 +15,6 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._api.lease import core_of
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import GiveBack
 from holdfast._net.endpoint import Endpoint
@@ -26,6 +25,7 @@ from support.faces import PATIENCE, Face, at_most, stays, until
 from support.peer import Peer
 from support.proxy import Action, Proxy
 from support.servers import private
+from support.witness import lease_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -105,8 +105,8 @@ class Five:
 
     def renewed(self, lease: Any) -> None:
         """Returns when it has been renewed."""
-        before = core_of(lease).held_lease.deadline
-        until(lambda: core_of(lease).held_lease.deadline > before)
+        before = lease_record(lease).deadline
+        until(lambda: lease_record(lease).deadline > before)
 
     def usable(self, face: Face, name: str) -> None:
         """As if nothing had been."""
@@ -447,9 +447,7 @@ def test_one_of_five_forgets_while_all_hold(five: Five, face: Face, name: str) -
     lock = five.lock(face, name)
     five.take(face, lock)
     face.call(lock.lease.renew, SOON)
-    until(
-        lambda: all(vote.believed for vote in core_of(lock.lease).held_lease.node_leases.values())
-    )  # it has heard of all of them
+    until(lambda: all(vote.believed for vote in lease_record(lock.lease).node_leases.values()))  # it has heard of all of them
     five.servers[0].restart()
     for _ in range(2):
         five.renewed(lock.lease)
@@ -473,15 +471,15 @@ def test_a_majority_forgets(five: Five, face: Face, name: str, how: str) -> None
         face.call(other.acquire, blocking=False)
     until(lease.lost.is_set)
     if how == "FLUSHALL":  # which takes no time: the lease would not have been over yet
-        assert sum("its key is gone" in vote.lost for vote in core_of(lease).held_lease.node_leases.values()) >= len(MAJORITY)
+        assert sum("its key is gone" in vote.lost for vote in lease_record(lease).node_leases.values()) >= len(MAJORITY)
     five.take(face, other)
     assert time.monotonic() > forgot + SHORT["max_ttl"]
     assert other.lease.fence > fence
     with pytest.raises(holdfast.LeaseLost):
         face.call(lock.release)
     # A release is over when a majority has answered: what the others still have of the lost lease goes a moment later.
-    until(lambda: set(five.tokens(name)) <= {None, core_of(other.lease).held_lease.token})
-    assert five.tokens(name).count(core_of(other.lease).held_lease.token) >= len(MAJORITY), "the next holder's votes stay"
+    until(lambda: set(five.tokens(name)) <= {None, lease_record(other.lease).token})
+    assert five.tokens(name).count(lease_record(other.lease).token) >= len(MAJORITY), "the next holder's votes stay"
     five.give_back(face, other)
     five.nothing_left(name)
 
@@ -644,7 +642,7 @@ def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face]
                 peer.go_on()
                 assert peer.answer() == (True, 0.0)
                 assert peer.ask("lock.release()") == "LeaseLost"
-                until(lambda lock=lock: set(five.tokens(name)) <= {None, core_of(lock.lease).held_lease.token})  # type: ignore[misc]
+                until(lambda lock=lock: set(five.tokens(name)) <= {None, lease_record(lock.lease).token})  # type: ignore[misc]
             face.call(lock.release)
             five.nothing_left(name)
 

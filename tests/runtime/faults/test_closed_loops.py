@@ -17,13 +17,12 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._api.lease import core_of
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.process import current
 from quorum.live.test_redlock import Group
 from support.faces import Admin, Sync, until
 from support.servers import PrivateServer
-from support.witness import local_queue, waiting_here
+from support.witness import lease_record, local_queue, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -278,7 +277,7 @@ def given_back_when_it_hung_in_a_closed_loop(lock: Any) -> None:
     taken_in_a_closed_loop(lock)
     lease = lock.lease
     assert lease is not None
-    until(lambda: bool(core_of(lease).held_lease.lost))
+    until(lambda: bool(lease_record(lease).lost))
     with pytest.raises(holdfast.LeaseLost, match="no progress"):
         asyncio.run(lease.release())
 
@@ -303,7 +302,7 @@ def test_a_lease_of_a_closed_loop_whose_key_is_gone_counts_as_lost_once(server: 
     taken_in_a_closed_loop(lock)
     lease = lock.lease
     assert lease is not None
-    core_of(lease).held_lease.lose("nobody was told")
+    lease_record(lease).lose("nobody was told")
     with pytest.raises(holdfast.LeaseLost):
         asyncio.run(lease.release())
     assert lock.statistics().losses == 1

@@ -15,11 +15,11 @@ import pytest
 
 import holdfast
 import holdfast.aio
-from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from support.faces import Admin, Face, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -113,13 +113,13 @@ def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, a
             async with shared as lease:
                 await asyncio.to_thread(renewed, shared.name)
                 lease.check()
-                return [core_of(lease).held_lease.token, await own.acquire(timeout=0.2)]
+                return [lease_record(lease).token, await own.acquire(timeout=0.2)]
 
         def use() -> list[Any]:
             with shared as lease:
                 renewed(shared.name)
                 lease.check()
-                return [core_of(lease).held_lease.token, own.acquire(timeout=0.2)]
+                return [lease_record(lease).token, own.acquire(timeout=0.2)]
 
         return [*run(face, use_async if face.name == "asyncio" else use), len(admin_places())]
 

@@ -26,6 +26,7 @@ from quorum.live.test_redlock import Group
 from support.crowd import Crowd
 from support.faces import Admin, Sync, until
 from support.servers import PrivateServer
+from support.witness import lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -139,7 +140,7 @@ def test_a_handler_comes_at_the_first_use(server: PrivateServer, admin: Admin, n
         with holdfast.Lock(server.url, name, ttl=30) as lease:
             keeper = current().keeper
             (node,) = keeper._nodes.values()
-            assert node.renewing.get(core_of(lease).held_lease.token) is core_of(lease).held_lease
+            assert node.renewing.get(lease_record(lease).token) is lease_record(lease)
 
     def handler() -> None:
         with holdfast.Lock(server.url, f"{name} other", ttl=30, wait=0):

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._api.lease import core_of
 from holdfast._clock import clock
 from holdfast._core.lock import node as nodes
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
@@ -26,7 +25,7 @@ from holdfast._runtime.process import current
 from support.faces import Admin, Face, at_most, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
-from support.witness import open_sockets, warned_of_drop
+from support.witness import lease_record, open_sockets, warned_of_drop
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -266,7 +265,7 @@ def test_trap_a_lease_lost_and_released_at_once(face: Face, server: PrivateServe
         lock = face.Lock(server.url, name, ttl=5, on_lost=told.append)  # a release that is asked twice could not know
         assert face.call(lock.acquire)
         admin.redis.delete(admin.lock)
-        held_lease = core_of(lock.lease).held_lease
+        held_lease = lease_record(lock.lease)
         held_lease.renew_at = clock() + 0.01
         current().keeper.watch(lock._endpoint, held_lease)
         time.sleep(0.008 + number * 0.0005)

@@ -12,10 +12,9 @@ import pytest
 
 import holdfast
 from holdfast import LeaseLost, Lock, LockTimeout, ServerError, aio, testing
-from holdfast._api.lease import core_of
 from holdfast.testing import clock
 from support.servers import PrivateServer
-from support.witness import PATIENCE, in_thread
+from support.witness import PATIENCE, in_thread, lease_record
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -54,7 +53,7 @@ def test_a_lease_ends(memory: testing.Memory) -> None:
     with pytest.raises(LeaseLost, match="ran out") as caught, Lock(memory, "a", on_lost=lambda _: told.set()) as lease:
         assert not other.acquire(blocking=False)
         clock.advance(31)
-        assert core_of(lease).held_lease.lost
+        assert lease_record(lease).lost
         assert lease.lost.is_set()
         assert lease.remaining() == 0
         assert told.wait(PATIENCE)
@@ -68,7 +67,7 @@ def test_every_time(memory: testing.Memory) -> None:
     for _ in range(100):
         lease = lock.__enter__()
         clock.advance(31)
-        assert core_of(lease).held_lease.lost
+        assert lease_record(lease).lost
         with pytest.raises(LeaseLost):
             lock.__exit__(None, None, None)
 
@@ -112,7 +111,7 @@ def test_max_hold(memory: testing.Memory) -> None:
         clock.run(99)
         lease.check()
         clock.run(1)
-        assert core_of(lease).held_lease.lost
+        assert lease_record(lease).lost
 
 
 def test_waiters_get_what_became_free(memory: testing.Memory) -> None:
@@ -187,7 +186,7 @@ def test_while_the_server_is_away(memory: testing.Memory) -> None:
         clock.run(25)
         lease.check()
         clock.run(6)
-        assert core_of(lease).held_lease.lost
+        assert lease_record(lease).lost
 
 
 def test_a_real_server_knows_nothing_of_it(server: PrivateServer) -> None:
@@ -195,7 +194,7 @@ def test_a_real_server_knows_nothing_of_it(server: PrivateServer) -> None:
         clock.advance(20)
         assert lease.remaining() > 29
         clock.advance(31)
-        assert core_of(lease).held_lease.lost
+        assert lease_record(lease).lost
         assert not Lock(server, "moved").acquire(blocking=False)
 
 
@@ -236,7 +235,7 @@ def test_a_server_that_hangs_holds_up_no_test(new_server: NewServer, pass_time: 
         started = time.monotonic()
         pass_time(61)
         assert time.monotonic() - started < 20, "it is waited for once, and not at each of 61 steps"
-        assert core_of(lease).held_lease.lost
+        assert lease_record(lease).lost
         server.resume()
         with pytest.raises(LeaseLost):
             lease.release()

@@ -15,11 +15,10 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, FairLock, Lock, NotHeld, RedeemedLock, TicketRefused, redeem
-from holdfast._api.lease import core_of
 from holdfast._runtime.process import current
 from support.faces import Aio, Face, Sync
 from support.servers import PrivateServer
-from support.witness import in_thread, queue_length, until
+from support.witness import in_thread, lease_record, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
@@ -201,8 +200,8 @@ def test_a_redeemed_lease_is_renewed_and_handed_on(face: Face, server: PrivateSe
         heir = face.redeem(server.url, face.call(holder.lease.ticket), ttl=0.9)
         assert face.call(heir.acquire)
         fences.append(heir.lease.fence)
-        deadline = core_of(heir.lease).held_lease.deadline
-        until(lambda heir=heir, deadline=deadline: core_of(heir.lease).held_lease.deadline > deadline)  # type: ignore[misc]
+        deadline = lease_record(heir.lease).deadline
+        until(lambda heir=heir, deadline=deadline: lease_record(heir.lease).deadline > deadline)  # type: ignore[misc]
         holder = heir
     assert fences == sorted(set(fences))
     face.call(holder.release)
