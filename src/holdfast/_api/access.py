@@ -27,7 +27,7 @@ class Feature(NamedTuple):
 
 
 _KIND = ("TYPE", "HSTRLEN", "HGET", "PTTL")
-"""Commands that find out which kind of object already uses the name of a lock. The error message names this kind."""
+"""Commands for an error message. They find out which kind of object uses the name of a lock already."""
 
 FEATURES = {
     "lock": Feature(
@@ -216,10 +216,10 @@ OPTIONS = {
     "election": "--election",
     **dict.fromkeys(("Event", "CountDownLatch", "Barrier"), "--events"),
 }
-"""Maps the first word about an object in error texts, such as ``cache 'prices'``, to the option that grants its rights."""
+"""Maps the word by which error texts name a kind of object, such as "cache", to the option of ``holdfast acl`` for it."""
 
-ALONE = {"--inspect": "only looks at locks", "--break": "revokes locks"}
-"""Options that print a user without the rights to acquire locks, and what this user does."""
+ALONE = {"--inspect": "only looks at locks", "--break": "breaks locks"}
+"""Options of ``holdfast acl`` for a user that must not acquire locks, and words for error texts: what this user does."""
 
 
 def options_of(spec: Spec) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ def options_for(what: str, key: str) -> tuple[str, ...]:
 
 
 def prefix_option(prefix: bytes) -> tuple[str, ...]:
-    """Return the option of ``holdfast acl`` for this prefix; none for the default prefix, or an empty one."""
+    """Return a tuple with the option of ``holdfast acl`` for this prefix. It is empty if the prefix is ``hf:`` or empty."""
     return () if prefix in {b"", b"hf:"} else (f"--prefix {shlex.quote(prefix.decode(errors='backslashreplace'))}",)
 
 
@@ -275,5 +275,5 @@ def _escaped(text: str) -> str:
 
 
 def _beside(pattern: str, what: str) -> str:
-    """Return the pattern of a lock's side keys (its state or queue), built as `_core.names.side_key` builds such keys."""
+    """Return the pattern of the keys made by `_core.names.side_key` from ``pattern``. ``what``: "state", "queue" or "fence"."""
     return f"{pattern}:{what}" if re.search(r"\{[^}]+\}", pattern) else f"{{{pattern}}}:{what}:raw"

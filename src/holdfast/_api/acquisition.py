@@ -164,9 +164,9 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             raise
 
     def locked(self) -> bool:
-        """Return True if anybody holds the lock, or if a semaphore or a side of an RWLock would have to wait.
+        """Return True if a client holds the lock. Asks the server; raises ServerError if the server cannot be reached.
 
-        Asks the server; raises ServerError if the server cannot be reached.
+        For a semaphore or a side of an `RWLock`, return True if an acquisition by this object would have to wait.
         """
         return complete(self._ask(self._is_locked))
 
@@ -253,8 +253,8 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
     def _finish_release(self, core: SyncLeaseCore | None) -> None:
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
 
-        ``core`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
-        not looked up the lease yet, so the latest one is meant.
+        ``core``: the internal object of the lease that was being released. None: the release had not looked up the lease yet,
+        so the latest lease is released.
         """
         core = core or self._current
         if core is not None:
@@ -280,7 +280,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
     def _start(self) -> None:
         super()._start()
         self._users: dict[Attempt, AioRunner] = {}
-        """Driver of each waiting task, by its attempt. The wait keeps this driver, even if a Cluster moves the lock."""
+        """The driver of each task that waits for the lock. The key is the task's attempt."""
 
     async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
@@ -332,9 +332,9 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
             await core.go_on_releasing(done is None)
 
     async def locked(self) -> bool:
-        """Return True if anybody holds the lock, or if a semaphore or a side of an RWLock would have to wait.
+        """Return True if a client holds the lock. Asks the server; raises ServerError if the server cannot be reached.
 
-        Asks the server; raises ServerError if the server cannot be reached.
+        For a semaphore or a side of an `RWLock`, return True if an acquisition by this object would have to wait.
         """
         return await self._ask(self._is_locked)
 
@@ -398,7 +398,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         return driver
 
     def _may_move(self, driver: AioRunner | None, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise RuntimeError if the lock is held or awaited in another event loop than this one."""
+        """Raise RuntimeError if the lock is held or awaited in an event loop other than ``loop``."""
         if driver is not None and driver.process.here and driver.loop is not loop:
             if self._live() is not None and driver.loop.is_closed():
                 raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
@@ -408,7 +408,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
             raise self._used_elsewhere()
 
     def _awaits(self, attempt: Attempt, driver: AioRunner) -> bool:
-        """Return True if a task may still wait for the lock through ``driver``, in this driver's event loop and process."""
+        """Return True if the task of ``attempt`` may still wait: the event loop of ``driver`` is open, and in this process."""
         if driver.process.here and not driver.loop.is_closed():
             return True
         self._users.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.

@@ -59,9 +59,9 @@ class Member(NamedTuple):
     lease_type: Callable[[Any], Any]
     """Class of the leases that users hold."""
     leave: Callable[[Any, BaseException | None], Any]
-    """Releases the lease with this internal object at the end of a ``with`` statement, whose body may have raised an error."""
+    """Releases a lease at the end of a ``with``. Arguments: its internal object, and the exception of the body or None."""
     detach: Callable[[Any], None]
-    """Drops the record of an open ``with`` statement whose lease has this internal object. Other code releases that lease."""
+    """Drops the record of an open ``with`` statement, given its lease's internal object. Other code then releases the lease."""
     hold: Callable[[Any, Grant], Any]
     """Makes a lease's internal object from a driver and a grant, and stores it in the lock object."""
     busy: Callable[[Busy, bytes | None, float], LockTimeout]
@@ -194,7 +194,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         )
 
     async def _find_server(self) -> None:
-        """Look up the server with the lock's slot, if the lock is in a Cluster. Each use does so, because slots move."""
+        """Look up the server that has the lock's slot in a Cluster. Called before each use, because slots move."""
         cluster = self._cluster
         if cluster is None:
             return
@@ -313,7 +313,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
     def _is_callers(self, *, inside: bool = False) -> bool:
-        """Return True if the calling thread or task holds the lock, by any object. ``inside``: only by a ``with`` statement."""
+        """Return True if the calling thread or task holds the lock. ``inside``: only if a ``with`` statement acquired it."""
         keeper, queue = self._keeper, self._local_queue
         if keeper is None or self._spec.permits is not None:  # others may release the permits that this caller waits for
             return False
@@ -369,7 +369,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         self._keeper = keeper
 
     def _moved(self, attempt: Attempt, driver: Any, wait: float | None) -> float | None:
-        """Reset an attempt whose Cluster slot has moved. Return the seconds for which it may still wait; None: no limit."""
+        """Reset an attempt after the lock's slot has moved. Return the seconds that it may still wait; None: no limit."""
         left = None if wait is None or attempt.until is None else max(0.0, attempt.until - driver.process.clock())
         attempt.token, attempt.until, attempt.turn = "", None, None
         self._find_keeper(driver)
@@ -390,7 +390,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:
-        """Return True if anybody holds the lock, by asking the server. `locked` runs this operation."""
+        """Return True if any client holds the lock, by asking the server. `locked` runs this operation."""
         try:
             answer = await retry_idempotent(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
         except WireError as error:

@@ -1,6 +1,6 @@
 """Callers send operations about one key to a server, from a thread or an asyncio task. Locks do not use them.
 
-The coroutine methods of a caller are steps of flows, which both APIs await (see `holdfast._api.flow`).
+The coroutine methods of a caller are awaited in flows, which are coroutines for both APIs (see `holdfast._api.flow`).
 """
 
 from __future__ import annotations

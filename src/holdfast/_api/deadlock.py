@@ -28,7 +28,7 @@ def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> li
             with this prefix.
 
     Raises:
-        ConfigError: the client is none of these.
+        ConfigError: ``client`` is neither a supported client nor a URL.
         ServerError: the server cannot be reached, or refuses the request.
     """
     return complete(_find(Caller(client), start(prefix)))
@@ -50,7 +50,7 @@ async def aio_find_deadlocks(client: AsyncClient | Connected, *, prefix: str = "
             with this prefix.
 
     Raises:
-        ConfigError: the client is none of these.
+        ConfigError: ``client`` is neither a supported client nor a URL.
         ServerError: the server cannot be reached, or refuses the request.
     """
     return await _find(AioCaller(client), start(prefix))

@@ -214,7 +214,7 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
 
     If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
     a number, higher than that of each earlier term. Send this number along with your writes as a fencing token (see
-    `Term.fence`).
+    `Term.fence`). On several servers, `proclaim`, `hand_over`, `leader` and `observe` raise ConfigError.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL; or three, five or another odd number of
@@ -297,8 +297,7 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
 
         Finish your work as the leader before this call. Raises NoCandidate if there is no candidate of that name; this
         candidate then goes on leading. Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead. Raises
-        ServerError if the server cannot be reached. If the request may have arrived all the same, this candidate no longer
-        leads.
+        ServerError if the server sent no answer. If the server may have received the request, this candidate no longer leads.
         """
         core = self._leading("hand_over")
         try:
@@ -310,15 +309,15 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
             raise
 
     def leader(self) -> Elected | None:
-        """Return the current leader: its name, term and value; None if there is none. Raises ServerError, as `observe` does."""
+        """Return the current leader (name, term, value), or None. Raises ServerError if the server cannot be reached."""
         return complete(self._next(LeaderWatch()))
 
     def observe(self) -> Iterator[Elected | None]:
         """Yield the current leader (name, term, value), then each new one, without end; None while there is no leader.
 
         Changes arrive as notifications; the server is also asked at least every 10 seconds. The term numbers only rise. A
-        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30
-        seconds, or for more than ``ttl`` if that is longer.
+        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached at the start, or
+        later for longer than both 30 seconds and ``ttl``.
         """
         watch = LeaderWatch()
         while True:
@@ -348,7 +347,8 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
 
     If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
     a number, higher than that of each earlier term. Send this number along with your writes as a fencing token (see
-    `Term.fence`). If leadership is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
+    `Term.fence`). On several servers, `proclaim`, `hand_over`, `leader` and `observe` raise ConfigError.
+    If leadership is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL; or three, five or another odd number of
@@ -416,22 +416,21 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
 
         Finish your work as the leader before this call. Raises NoCandidate if there is no candidate of that name; this
         candidate then goes on leading. Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead. Raises
-        ServerError if the server cannot be reached. If the request may have arrived all the same, this candidate no longer
-        leads.
+        ServerError if the server sent no answer. If the server may have received the request, this candidate no longer leads.
         """
         core = self._leading("hand_over")
         await core.run(core.transfer, to)
 
     async def leader(self) -> Elected | None:
-        """Return the current leader: its name, term and value; None if there is none. Raises ServerError, as `observe` does."""
+        """Return the current leader (name, term, value), or None. Raises ServerError if the server cannot be reached."""
         return await self._next(LeaderWatch())
 
     async def observe(self) -> AsyncIterator[Elected | None]:
         """Yield the current leader (name, term, value), then each new one, without end; None while there is no leader.
 
         Changes arrive as notifications; the server is also asked at least every 10 seconds. The term numbers only rise. A
-        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached for more than 30
-        seconds, or for more than ``ttl`` if that is longer.
+        leader that led only for a moment may be left out. Raises ServerError if the server cannot be reached at the start, or
+        later for longer than both 30 seconds and ``ttl``.
         """
         watch = LeaderWatch()
         while True:

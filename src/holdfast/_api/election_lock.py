@@ -185,7 +185,7 @@ class BaseLeaderLock(BaseLock[L, Client]):
         return self._live()
 
     async def leader_name(self) -> bytes | None:
-        """Return the name of the leader, or of the lock's holder, for a message; None or empty: unknown."""
+        """Return the name of the leader, or of the lock's holder, for a message. None or empty means unknown."""
         return await self._run_on(self._driver(), self._holder(NO_ANSWER))
 
 
@@ -199,7 +199,7 @@ class LeaderLock(BaseSyncLock[Term], BaseLeaderLock[Term, SyncClient]):
         self._finish_release(core)
 
     def give_back_since(self, before: SyncLeaseCore | None) -> None:
-        """Release the term of the calling thread after an interrupt, unless it is ``before``, which the thread had already."""
+        """Release the term that an interrupted call has acquired. ``before``: an earlier term, to be kept, or None."""
         core = self._live()
         if core is not None and core is not before and core.owner == self._owner():
             core.finish_interrupted_release()

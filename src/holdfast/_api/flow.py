@@ -1,8 +1,8 @@
 """Flows, which serve both APIs. A flow is a coroutine that awaits steps, and each API carries out the steps in its own way.
 
 A step of the sync API has done its work when it returns. So a flow of the sync API never suspends, and `complete` runs it to
-its end. In asyncio, the caller awaits the flow, which suspends at its steps. A public class has
-the signatures and docstrings. Its base class has the flows, and `InThreads` or `InTasks` has the steps of its API.
+its end. In asyncio, the caller awaits the flow, which suspends at its steps. A public class has the signatures and docstrings.
+Its base class has the flows, and `InThreads` or `InTasks` has the steps of its API.
 """
 
 from __future__ import annotations

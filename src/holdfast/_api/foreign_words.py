@@ -154,8 +154,8 @@ LOCK_METHODS: Words = {
     "local": "use lock.lease.fence, the fence of the lease",
     "lock": "call acquire(), or use the lock in a `with` statement",
     "unlock": "call release()",
-    "reset": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to revoke the lock from its holder",
-    "force_release": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to revoke the lock from its holder",
+    "reset": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to end the lease of its holder",
+    "force_release": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to end the lease of its holder",
     "ttl": "use lock.lease.remaining()",
 }
 """Methods and attributes of locks of other libraries, and what a lock or its lease of holdfast has instead. The tables below

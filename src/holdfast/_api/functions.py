@@ -50,8 +50,8 @@ def refuse_bare(given: object, form: str, parameter: str = "template") -> None:
 def takes_options(form: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a function that returns a decorator, so that ``@function`` without arguments raises ConfigError.
 
-    ``form``: text that shows how to write the decorator. The frame of the returned function has no variables in a traceback;
-    `holdfast._net.redaction` has the reason.
+    ``form``: text that shows how to write the decorator. The returned function deletes its arguments before an exception
+    leaves it, because a traceback with variables would show passwords.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

@@ -131,8 +131,8 @@ class Broken:
     """The outcome of breaking a lock. The former holder has lost it."""
 
     fence: int
-    """A fence above those of the former holder and below all later ones. A resource that accepts it refuses the
-    former holder."""
+    """A fence above those of the former holder and below all later ones. Once a resource has accepted this fence, it refuses
+    writes of the former holder."""
     told: bool
     """True if the former holder's process received the notification. If False, the holder notices the loss when it next
     renews or releases the lock."""
@@ -144,7 +144,7 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock. If its servers disagree, the largest group that names the same holders counts."""
+    """Return the facts about a lock. If its servers disagree, the holders that most servers name are returned."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:

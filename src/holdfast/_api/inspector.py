@@ -91,8 +91,10 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
     def _breaking(
         self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
     ) -> Coroutine[Any, Any, list[break_lock.Outcome | WireError]]:
-        """Return the operation that revokes the lease of ``holder`` on each server; None: the leases of all holders of
-        ``lock``."""
+        """Return the operation that ends the lease of ``holder`` on each server. None: the leases of all holders end.
+
+        ``by``: the name of the client that breaks the lock, for the former holder; None: ``host:pid``.
+        """
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
@@ -154,7 +156,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         return list(self._endpoints) if cluster is None else list(cluster.primaries())
 
     async def _run(self, operation: Coroutine[Any, Any, T], what: str, key: bytes = b"", right: str = "--inspect") -> T:
-        """Run an operation on all servers and return its result. ``right``: option of ``holdfast acl`` that grants it."""
+        """Run an operation on all servers and return its result. ``right``: option of ``holdfast acl`` with its rights."""
         try:
             servers = [await caller.driver(b"") for caller in self._callers]
             parts = [await self._caller_type(part).driver(b"") for part in await self._parts()]

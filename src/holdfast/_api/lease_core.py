@@ -1,7 +1,7 @@
-"""The internal object of a lease, which renews, releases, checks and hands over one acquisition, and reports its loss.
-A `LeaseCore` has all facts about the acquisition. Locks, tickets and the keeper (background thread) use it. The object that
-the user gets is a `holdfast._api.lease.BaseLease`, which refers to the core. The core does not refer to the user's object. So
-when the user's program drops its lease object, that object is garbage-collected, and the lock is released.
+"""The internal object of a lease. It renews, releases, checks and hands over one acquisition, and reports its loss.
+
+Locks, tickets and the keeper (background thread) use it. Users hold a `BaseLease`, which refers to it. If a program drops a
+lock object and its lease without a release, the `LeaseCore` is garbage-collected, and the lease is no longer renewed.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class UserLease:
     """The event behind ``lost``; None until ``lost`` is read."""
 
     def user_lease(self) -> Any:
-        """Return the object that users hold. A weak reference finds it again; after the user has dropped it, a new one is
-        created."""
+        """Return the object that users hold. As long as the user refers to it, the same object is returned; then a new one."""
         found = self._users() if self._users is not None else None
         if found is None:
             found = self.user_type(self)
@@ -119,7 +118,7 @@ class LeaseCore(UserLease, Owner):
     voted = False
     """True if several servers vote on the lease."""
     whole: Any = None
-    """The lease of a `MultiLock` that contains this lease, or None. It is notified if this lease is lost."""
+    """The `Whole` (acquisition of a `MultiLock`) that contains this lease, or None. It is notified if this lease is lost."""
     driver: Any
     """Runs the operations of the lease; None for the lease of a job's run."""
     passed: bool = False
@@ -129,7 +128,7 @@ class LeaseCore(UserLease, Owner):
     handed_over = False
     """True once a ticket was issued for this lease."""
     held_lease: HeldLease
-    """The record of the lease. The operation that acquired it has registered it with the keeper (background thread)."""
+    """The record of the lease, which is registered with the keeper (background thread)."""
     parts: tuple[tuple[Endpoint, HeldLease], ...]
     """The leases that the keeper renews for this lease, each with its server."""
     owner = 0
@@ -208,7 +207,7 @@ class LeaseCore(UserLease, Owner):
         return self.passed or self.held_lease.over or not self.process.here
 
     def expired(self) -> bool:
-        """Return True if the lease is lost. After a pause, this may notice an expiry before the keeper does."""
+        """Return True if the lease is lost. If the process was suspended, this may notice an expiry before the keeper does."""
         held_lease = self.held_lease
         if not self.process.here:
             return True  # A forked child holds no lease.
@@ -227,8 +226,8 @@ class LeaseCore(UserLease, Owner):
                 keeper.forget(where, part)
 
     def note_renewal(self, kept: bool, made: float, sent: float, ttl: float, *, numbered: bool) -> bool:
-        """Record the answer to a renewal that the user asked for. Return False if the lease is lost, or ended before the
-        answer."""
+        """Record the answer to a renewal by the user. Return False if the lease is lost. ``kept``: the server has the lease.
+        ``made``, ``sent``: local times of the request in seconds."""
         held_lease = self.held_lease
         if self.expired():
             return False
@@ -279,7 +278,7 @@ class LeaseCore(UserLease, Owner):
             held_lease.ttl = length  # what `renew` uses without an argument
 
     def try_release(self) -> Any:
-        """Release the lease if nobody else wants the lock. Return what `Runner.release` returns: for asyncio, an awaitable."""
+        """Release the lease by one request. Return (in asyncio, awaitable) True if done, False if not begun, else None."""
         return self.driver.release(self.attempt, self.held_lease, self)
 
     def hand_on(self) -> bool:
@@ -428,7 +427,7 @@ class LeaseCore(UserLease, Owner):
         return not told
 
     def discard(self) -> None:
-        """End this lease, whose acquisition was interrupted before the caller got it. `acquire.abandon` does the rest."""
+        """End this lease, whose acquisition was interrupted before the caller got it. `acquire.abandon` clears the server."""
         attempt = self.attempt
         self.passed = True
         self.count_time(attempt.held_since or 0.0)
@@ -471,7 +470,7 @@ def _dropped(node: Registrar, held_lease: HeldLease, local_queue: Queue | None, 
 
 
 class LostFlag(Flag):
-    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
+    """An event that is set when the lease is lost. `is_set` also checks whether the lease has expired."""
 
     def __init__(self, expired: Callable[[], bool]) -> None:
         super().__init__()

@@ -82,11 +82,11 @@ class Lock(BaseSyncLock[LockLease]):
             and the lease is lost.
         label: text that describes this user of the lock, shown to its waiters.
         prefix: start of all keys on the server.
-        key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.
+        key: the whole key on the server, if clients of other lock libraries (``SET key token NX PX``) use it, too.
         linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
             the lease is released at once when another process asks for the lock.
         max_passes: how many times in a row the lock is handed on inside this process while another process waits.
-        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
+        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on inside this process.
         replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
         quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants no
             lock with this option. Must be the same for all clients of these locks, and at least their longest ``ttl``. True:
@@ -144,11 +144,11 @@ class AioLock(BaseAioLock[AioLockLease]):
             and the lease is lost.
         label: text that describes this user of the lock, shown to its waiters.
         prefix: start of all keys on the server.
-        key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.
+        key: the whole key on the server, if clients of other lock libraries (``SET key token NX PX``) use it, too.
         linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
             the lease is released at once when another process asks for the lock.
         max_passes: how many times in a row the lock is handed on inside this process while another process waits.
-        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on in this way.
+        max_pass_time: for how many seconds after the acquisition on the server the lock is handed on inside this process.
         replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
         quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants no
             lock with this option. Must be the same for all clients of these locks, and at least their longest ``ttl``. True:

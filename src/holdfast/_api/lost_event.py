@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class LostEvent(asyncio.Event):
-    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
+    """An event that is set when the lease is lost. `is_set` also checks whether the lease has expired."""
 
     def __init__(self, expired: Callable[[], bool]) -> None:
         super().__init__()

@@ -340,7 +340,7 @@ class BaseOnce(Steps):
             reason = record.data.decode(errors="replace")
             raise ResultNotKept(
                 f"{job.what} ran before, and its result was not kept: {reason}; the function has not run now, and will not "
-                "until this expires or you call forget()",
+                "until this record expires or you call forget()",
                 fence=record.fence,
                 reason=reason,
                 **job.facts,
@@ -406,9 +406,9 @@ class BaseOnce(Steps):
             error.add_note(str(lease_lost(running.job, running.load)))
 
     async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
-        """Store a result or an exception; if it is too large, store only the fact of the run, and warn.
+        """Store a result or an exception. If it is too large, store only that the function has run, and warn.
 
-        Return False if the lease was lost, so that nothing was stored; None, with a warning, after an error of the server.
+        Return True if this was stored, False if the lease was lost. After an error of the server, warn and return None.
         """
         job, load, kept = running.job, running.load, None
         if kind != flight.MARK and len(data) > self._max_size:
@@ -565,8 +565,8 @@ def once(
     the functions differ, so the key must contain every argument except those in ``ignore``.
 
     The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
-    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires. After an
-    exception whose type is not in ``errors``, the key is free at once.
+    deletes the stored result. If the process that runs the function crashes, another call can run it when the lease expires.
+    After an exception whose type is not in ``errors``, another call can run it at once.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
@@ -581,8 +581,8 @@ def once(
         codec: how results become bytes, as for `Cache`.
         prefix: start of all keys on the server.
         ignore: names of arguments that the key leaves out because they do not change what is done, such as ``"self"``.
-        max_size: largest result in bytes after encoding, up to 512 MiB. For a larger result, only the fact of the run is
-            stored. All calls that share the key have to pass the same number.
+        max_size: largest result in bytes after encoding, up to 512 MiB. A larger result is not stored, and later calls raise
+            ResultNotKept. All calls that share the key have to pass the same number.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent to the server.
@@ -746,8 +746,8 @@ def aio_once(
     the functions differ, so the key must contain every argument except those in ``ignore``.
 
     The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
-    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires. After an
-    exception whose type is not in ``errors``, the key is free at once.
+    deletes the stored result. If the process that runs the function crashes, another call can run it when the lease expires.
+    After an exception whose type is not in ``errors``, another call can run it at once.
 
     If the lease is lost, the function is cancelled and LeaseLost is raised.
 
@@ -764,8 +764,8 @@ def aio_once(
         codec: how results become bytes, as for `Cache`.
         prefix: start of all keys on the server.
         ignore: names of arguments that the key leaves out because they do not change what is done, such as ``"self"``.
-        max_size: largest result in bytes after encoding, up to 512 MiB. For a larger result, only the fact of the run is
-            stored. All calls that share the key have to pass the same number.
+        max_size: largest result in bytes after encoding, up to 512 MiB. A larger result is not stored, and later calls raise
+            ResultNotKept. All calls that share the key have to pass the same number.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent to the server.

@@ -152,7 +152,10 @@ def make_spec(
     quarantine: bool | Seconds = False,
     deadlock: str = "wait",
 ) -> Spec:
-    """Check the options of a lock and return its description. Raises ConfigError, which names the parameter."""
+    """Check the options of a lock and return its `Spec`. ``timeout``: the client's limit for an answer, in seconds.
+
+    Raises ConfigError, which names the parameter.
+    """
     keys = lock_keys(name, prefix, key)
     given, ttl = ttl, seconds(ttl, "ttl", MIN_TTL)
     warn_of_milliseconds(given)

@@ -53,10 +53,10 @@ class HeldPermits:
         return mine[-1] if mine else None
 
     def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
-        """Return the leases that are not released. The last one in this list is to be released first.
+        """Return the leases that are not released, in reverse order of their release: the last one is to be released first.
 
-        Leases from `acquire` are released before those of an open ``with``; in each of these groups, the caller's own before
-        those of other threads or tasks. ``owner`` is the caller.
+        Leases from `acquire` are released before those of an open ``with``. Among leases of the same origin, those of the
+        caller, ``owner``, are released first.
         """
         held = self.live()
         mine = [core for core in held if core.taker() is owner]
@@ -96,7 +96,7 @@ class HeldPermits:
 
 
 class PermitsLock(BaseLock[L, Client]):
-    """A lock whose permits several holders can have at the same time. They are not handed on inside a process."""
+    """A lock whose permits several holders can have at the same time. Permits are not handed on inside a process."""
 
     _shared = False
     _permits: Permits
@@ -150,7 +150,7 @@ class PermitsLock(BaseLock[L, Client]):
             raise
 
     def _finish_giving_back(self, n: int, claimed: list[Any]) -> None:
-        """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line."""
+        """Finish a `release` that an interrupt has ended at any line. ``claimed``: the leases that it had chosen so far."""
         chosen = claimed or self._held.preferred(self._me(), self._entered)[-n:]
         for core in chosen if len(chosen) == n else ():
             core.finish_interrupted_release()

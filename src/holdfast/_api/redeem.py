@@ -122,8 +122,8 @@ def redeem(
         label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the value is not a ticket, or the ticket is not for ``key`` (without ``key``:
-            for the key made from the lock's name). Nothing was sent to the server.
+        ConfigError: an option is out of range, the value is not a ticket, or the ticket is not for ``key``, by default the key
+            that holdfast makes from the lock's name. Nothing was sent to the server.
         TicketRefused: raised by ``with`` if the ticket was redeemed before or has expired, or if the lock was broken meanwhile.
     """
     return RedeemedLock(
@@ -184,8 +184,8 @@ def aio_redeem(
         label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the value is not a ticket, or the ticket is not for ``key`` (without ``key``:
-            for the key made from the lock's name). Nothing was sent to the server.
+        ConfigError: an option is out of range, the value is not a ticket, or the ticket is not for ``key``, by default the key
+            that holdfast makes from the lock's name. Nothing was sent to the server.
         TicketRefused: raised by ``async with`` if the ticket was redeemed before or has expired, or if the lock was broken
             meanwhile.
     """

@@ -100,7 +100,7 @@ class Holdings(dict[Mark, Holding]):
         return None
 
     def tidy(self, mark: Mark) -> None:
-        """Drop a holding whose lease was released."""
+        """Drop the holding of this lock if it counts one acquisition and its lease was released."""
         holding = self.get(mark)
         if holding is not None and holding.count == 1 and holding.over:
             del self[mark]
@@ -193,7 +193,7 @@ class Unlisted(Entered[Any]):
 
 
 _on_several_servers: dict[type, type] = {}
-"""By class: the class of the object that `Reentrant.__new__` makes if several servers are passed."""
+"""Maps an RLock class to the class of the objects that `Reentrant.__new__` makes instead if several servers are passed."""
 
 
 class Reentrant(BaseLock[L, Client]):

@@ -49,7 +49,7 @@ class BaseWriteCore(LeaseCore):
             raise error_map.server_error(held_lease.spec, error) from error_map.cause(error)
         if kept:
             self.downgraded = True
-        elif not self.expired() and held_lease.lose("it expired, or another client revoked it"):
+        elif not self.expired() and held_lease.lose("it expired, or another client broke the lock"):
             self.forget()
             self.notice_loss()
         self.check()

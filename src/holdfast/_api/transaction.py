@@ -227,9 +227,9 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
     # The steps from WATCH to EXEC
 
     def _claim(self, who: object) -> None:
-        """Start this transaction, which is possible only once. ``who`` is the calling thread or task.
+        """Mark this transaction as used, and its keys as watched by ``who``, the calling thread or task. Possible only once.
 
-        The operation `_begin` does not do this, because an operation may begin in one task and end in another.
+        This is not part of the operation `_begin`, because an operation may begin in one task and end in another.
         """
         if self._state != "new":
             raise RuntimeError(f"{self!r} is in use, or was used before: create a new one for each use")

@@ -157,7 +157,7 @@ def test_a_writer_who_has_lost_his_lease_cannot_go_on_as_a_reader(
 ) -> None:
     lease = face.held(make(face, server, name).write)
     look.zrem(lease.key, lease_record(lease).token)
-    with pytest.raises(LeaseLost, match="another client revoked it"):
+    with pytest.raises(LeaseLost, match="another client broke the lock"):
         face.do(lease.downgrade)
     assert not lease.downgraded
 
