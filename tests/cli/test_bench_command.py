@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ from cli.commands import PROGRAM
 from holdfast_lab.bench.report import MEASURES, SCHEMA
 from holdfast_lab.bench.scenarios import SCENARIOS
 from support.servers import PrivateServer
+from support.sources import turn
 
 
 def bench(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -27,12 +29,20 @@ def bench(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Comp
     )
 
 
+CHARTED = {"threads", "capacity"}
+IN_TURN = {*sorted(SCENARIOS, key=lambda name: turn(f"bench {name}"))[:3], *CHARTED}
+"""The scenarios that are measured in this run: others after each change of a source, and in the soak all."""
+
+
 @pytest.fixture(scope="module")
 def folder(server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a short run of all scenarios: its document, its charts, and its output."""
-    folder = tmp_path_factory.mktemp("bench")
+    """The results of a short run of the scenarios whose turn it is: its document, its charts, and its output."""
+    return measured(tmp_path_factory.mktemp("bench"), server, *sorted(IN_TURN, key=[*SCENARIOS].index))
+
+
+def measured(folder: Path, server: PrivateServer, *scenarios: str) -> Path:
     file, charts = folder / "new" / "results.json", folder / "charts"
-    done = bench("--seconds", "0.05", "--url", server.url, "--output", str(file), "--charts", str(charts))
+    done = bench(*scenarios, "--seconds", "0.05", "--url", server.url, "--output", str(file), "--charts", str(charts))
     assert (done.returncode, done.stderr) == (0, "")
     (folder / "said").write_text(done.stdout, encoding="utf-8")
     with redis.Redis.from_url(server.url) as client:
@@ -40,27 +50,35 @@ def folder(server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_all_scenarios_are_in_one_document(folder: Path) -> None:
-    document = json.loads((folder / "new" / "results.json").read_text(encoding="utf-8"))
+def document_in(folder: Path) -> Any:
+    return json.loads((folder / "new" / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.soak
+def test_without_names_all_are_measured(server: PrivateServer, tmp_path: Path) -> None:
+    check_folder(measured(tmp_path, server), SCENARIOS)
+
+
+def test_several_scenarios_are_in_one_document(folder: Path) -> None:
+    check_folder(folder, IN_TURN)
+    document = document_in(folder)
     assert document["schema"] == SCHEMA
     assert document["options"] == {"seconds": 0.05, "quick": False, "server": "given"}
     assert {"cpu", "cores", "system", "python", "server", "packages", "load", "load_after"} <= set(document["machine"])
     assert document["measures"].keys() == MEASURES.keys()
-    assert [found["name"] for found in document["scenarios"]] == list(SCENARIOS)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_scenario_is_measured_and_told(folder: Path, scenario: str) -> None:
-    document, said = (
-        (folder / "new" / "results.json").read_text(encoding="utf-8"),
-        (folder / "said").read_text(encoding="utf-8"),
-    )
-    (found,) = [each for each in json.loads(document)["scenarios"] if each["name"] == scenario]
-    check_scenario(found)
-    for row in found["contenders"]:
-        assert row["contender"] in said
-    for figure in found["figures"]:
-        assert figure["name"] in said
+def check_folder(folder: Path, scenarios: Collection[str]) -> None:
+    """Each of these scenarios, and no other, is measured and told."""
+    said = (folder / "said").read_text(encoding="utf-8")
+    rows = document_in(folder)["scenarios"]
+    assert [found["name"] for found in rows] == [name for name in SCENARIOS if name in scenarios]
+    for found in rows:
+        check_scenario(found)
+        for row in found["contenders"]:
+            assert row["contender"] in said
+        for figure in found["figures"]:
+            assert figure["name"] in said
 
 
 def check_scenario(found: dict[str, Any]) -> None:
