@@ -31,8 +31,10 @@ FEATURES = (
     "break",
     "events",
 )
-"""Features of `_api.access` with an option of the same name. Not here are ``lock``, which is always granted, and ``legacy``,
-whose option is --timestamp."""
+"""Features of `_api.access` with an option of the same name.
+
+``lock`` is not in the list, because it is always granted. ``legacy`` is not, because its option is --timestamp.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Replace PASSWORD by a password, and pass the line to redis-cli or valkey-cli.\n"
         "A PATTERN is written as in the ACL rules of the server.\n\n"
         "`holdfast ls` and `watch` need --inspect, and `break` needs --break. The line\n"
-        "replaces all rights of its user, so create another one for them, with --user.\n"
+        "replaces all rights of its user, so pass another --user with these options.\n"
         "A user with the rights for locks can run `holdfast run`, `acquire`, `release`,\n"
         "`show` and `wait`."
     )

@@ -36,7 +36,10 @@ class Patience:
         return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
-        """Return True, after a pause, if the server did not answer in time, and time is left for another try."""
+        """Return True if another try is worthwhile: the server did not answer in time, and time is left. Then pause first.
+
+        Return False at once after any other error, or if no time is left.
+        """
         if not getattr(error, "_silent", False) or self.left() == 0:
             return False
         if self._tell is not None:

@@ -91,7 +91,7 @@ def of(subcommand: str) -> dict[str, str]:
 
 
 def text(subcommand: str) -> str:
-    """Return the section of the help about the exit codes of a subcommand, or for "", about those of all subcommands."""
+    """Return the part of the help that lists the exit codes of a subcommand; for "", those that all subcommands share."""
     rows = of(subcommand) if subcommand else EVERY
     heading = "exit codes:" if subcommand else "exit codes of every subcommand:"
     width = max(map(len, rows))

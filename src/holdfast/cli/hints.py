@@ -68,14 +68,14 @@ OPTIONS = {
 
 _CHILD, _NO_FILE = "the command always runs as a child", "no file descriptor of the lock is passed to the command"
 NEEDLESS = {"-F": _CHILD, "--no-fork": _CHILD, "-o": _NO_FILE, "--close": _NO_FILE}
-"""Maps options of flock that `run` does not need to the reason."""
+"""Options of flock that `run` does not need, each with the reason."""
 
 ACTIONS: dict[str, dict[str, str]] = {
     "jobs": {**dict.fromkeys(("list", "ls", "show", "status"), "without an action, it lists the jobs"), "delete": "remove"},
     "server": dict.fromkeys(("start", "run"), "--port N runs one, and local:// starts this machine's own at its first use"),
     "nodes": dict.fromkeys(("list", "ls", "show", "status"), "without an action, it shows the servers"),
 }
-"""For each subcommand, maps words that it does not have as actions to the right words."""
+"""For each subcommand, maps words that are not among its actions to the right action, or to a hint of several words."""
 
 SUBCOMMANDS = {
     "lock": "run or acquire",

@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         return False
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Report a word that is none of the choices, with a hint."""
+        """End the process with a usage error and a hint if ``value`` is none of the choices of an argument."""
         if action.choices is None or value in action.choices:
             return
         from holdfast.cli import hints

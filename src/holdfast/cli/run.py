@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="exit with N instead of 75 if the lock stays busy",
     )
     busy.add_argument(
-        "--skip", action="store_true", help="if the lock is busy, at once or after --wait, exit with\n0 and print nothing"
+        "--skip", action="store_true", help="if the lock is busy, or still busy after --wait, exit\nwith 0 and print nothing"
     )
     add(
         "--ttl",

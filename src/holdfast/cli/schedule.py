@@ -142,7 +142,7 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule[Any]:
 
 
 def _not_toml(path: str) -> str:
-    """Return what is wrong with a file that was named in place of a TOML file."""
+    """Return the error text for a path that does not end with .toml."""
     from holdfast.schedule.file import of_crontab
 
     if path.endswith(".py"):

@@ -60,8 +60,8 @@ def add_loudness(parser: argparse.ArgumentParser, verbose: str = "", quiet: str 
 def settled(args: argparse.Namespace) -> list[str]:
     """Return the URLs from the options or the environment. If there are none, return the URL of this machine's own server.
 
-    If stderr is no terminal, a missing URL is a usage error. Otherwise the cron jobs of a host whose setting was lost would use
-    a server that no other host uses.
+    If stderr is no terminal, a missing URL is a usage error. Otherwise, if HOLDFAST_URL were missing on one host, its cron jobs
+    would use a server that no other host uses.
     """
     found = urls(args)
     if found:
@@ -74,7 +74,8 @@ def settled(args: argparse.Namespace) -> list[str]:
 
 
 def one(args: argparse.Namespace) -> str:
-    """Return the URL of the only server, found as in `settled`. Several URLs are a usage error."""
+    """Return the URL from the options or the environment, else that of this machine's own server. Several URLs are a usage
+    error, as is a missing one if stderr is no terminal."""
     return _only(settled(args), args)
 
 

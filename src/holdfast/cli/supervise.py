@@ -2,8 +2,8 @@
 
 The guardian (`holdfast._local.guardian.parent`), a process of its own, starts the command. After each renewal, this process
 sends the guardian the new end of the lease, and the guardian kills the command before that time. If the lease is lost, this
-process has the guardian end the command at once. With ``--on-lost warn``, neither of these happens. If the guardian itself is
-killed or does not answer, this process kills the command and all its descendants.
+process has the guardian end the command at once. With ``--on-lost warn``, the command goes on without the lock. If the guardian
+itself is killed or does not answer, this process kills the command and all its descendants.
 """
 
 from __future__ import annotations
@@ -220,7 +220,10 @@ class Supervisor:
         self.overdue_at = math.inf
 
     def run(self) -> Result:
-        """Start the command, and return its outcome when all processes of its group have ended."""
+        """Start the command, and return its outcome when all its processes, except kept daemons, have ended.
+
+        If the lease expired before the start, return a result with `Result.late`.
+        """
         signal.signal(signal.SIGTSTP, program.noted)  # otherwise Ctrl-Z would stop only this process
         self._start()
         if not self.over:

@@ -48,8 +48,7 @@ class Terminal:
         return True
 
     def take_back(self) -> None:
-        """Make this process's group the foreground group again, unless another group than the borrower is the foreground group
-        now."""
+        """Make this process's group the foreground group again, if the group in `lent_to` is still the foreground group."""
         if self.lent_to and self._holder() == self.lent_to:
             self._give(os.getpgrp())
         self.lent_to = 0

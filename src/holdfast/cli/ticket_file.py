@@ -34,12 +34,15 @@ class TicketFile:
         os.fchmod(self._fd, 0o600)  # independent of the umask
 
     def prepare(self, ticket: str) -> None:
-        """Write a provisional ticket to the new file, and sync it to disk, before the lock is requested. Raises OSError."""
+        """Write a ticket to the new file, and sync it to disk, before the lock is requested. Raises OSError.
+
+        The end of the lease is not known yet, so `finish` writes another ticket.
+        """
         _write_all(self._fd, ticket)
         self._sync()
 
     def finish(self, ticket: str) -> None:
-        """Overwrite the provisional ticket with the granted one, which has the same length, and rename the file. Raises
+        """Overwrite the ticket of `prepare` with the final one, which has the same length, and rename the file. Raises
         OSError."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         _write_all(self._fd, ticket)
@@ -77,10 +80,10 @@ class Stream:
         """Do nothing, because the stream exists already."""
 
     def prepare(self, ticket: str) -> None:
-        """Do nothing, because a written ticket could not be withdrawn from a stream."""
+        """Do nothing. If a ticket were written before the lock is held, it could not be withdrawn from the stream."""
 
     def finish(self, ticket: str) -> None:
-        """Write the granted ticket and close the stream. Raises OSError."""
+        """Write the ticket of the held lock, and close the stream. Raises OSError."""
         _write_all(self._fd, ticket)
         self.discard()
 

@@ -52,7 +52,10 @@ def judge_counter(facts: Facts) -> list[Check]:
 
 
 def _count(stage: Stage, actors: list[Actor], how: str) -> tuple[int, float]:
-    """Return the last value of the counter, and the seconds from the first start to the last end."""
+    """Let all processes count. Return the last value of the counter, and the seconds for which any process was counting.
+
+    ``how``: "locked" to count with the lock; any other word to count without it.
+    """
     key = stage.key(f"count-{how}")
     for actor in actors:
         actor.tell(how, key)

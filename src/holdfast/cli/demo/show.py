@@ -52,7 +52,7 @@ def play(
     """Run scenes in order, and return the facts and checks of all scenes.
 
     ``scenes``: pairs of a function that plays a scene and returns its facts, and a function that returns the checks of these
-    facts. ``cast``: arguments of the first function.
+    facts. ``cast``: arguments of each function that plays a scene.
     """
     facts: Facts = {}
     checks: list[Check] = []

@@ -55,7 +55,7 @@ complete -c holdfast -n '__holdfast_is run' -l exclusive -d 'acquire the read-wr
 complete -c holdfast -n '__holdfast_is run' -s w -l wait -x -d 'wait this long for a busy lock (default: no limit, or 0 with --skip)'
 complete -c holdfast -n '__holdfast_is run' -s n -l nonblock -d 'do not wait for a busy lock, as with --wait 0'
 complete -c holdfast -n '__holdfast_is run' -s E -l conflict-exit-code -x -d 'exit with N instead of 75 if the lock stays busy'
-complete -c holdfast -n '__holdfast_is run' -l skip -d 'if the lock is busy, at once or after --wait, exit with 0 and print nothing'
+complete -c holdfast -n '__holdfast_is run' -l skip -d 'if the lock is busy, or still busy after --wait, exit with 0 and print nothing'
 complete -c holdfast -n '__holdfast_is run' -l ttl -x -d 'lease time, renewed while the command runs (default: 30)'
 complete -c holdfast -n '__holdfast_is run' -l kill-after -x -d 'time from SIGTERM to SIGKILL when a command is ended (default: a third of --ttl, at most 10)'
 complete -c holdfast -n '__holdfast_is run' -l on-lost -x -a 'term kill warn' -d 'send SIGTERM or SIGKILL to the command when the lock is lost, or only warn (default: term)'
