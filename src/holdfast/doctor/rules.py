@@ -25,7 +25,7 @@ def judge(facts: Facts, terms: Terms) -> list[Finding]:
 
 
 def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
-    """Return the findings from a comparison of servers that hold locks together. Return none if they do not."""
+    """Return the findings from a comparison of servers that hold locks together; an empty list for other servers."""
     reached = [facts for facts in servers if not facts.error]
     return [*_number(servers), *_twice(reached), *_clocks(reached), *_versions(reached)] if terms.redlock else []
 
@@ -71,13 +71,14 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("problem", "version", f"{flavour(facts)} is too old", why, "upgrade the server")
     mode = info.get("server_mode", info.get("redis_mode"))  # Valkey uses another field
     if mode == "sentinel":
-        yield Finding("problem", "role", "this is a Sentinel", "it stores no data", "name it as a Sentinel, not as the server")
+        remedy = "its URL begins with redis+sentinel://"
+        yield Finding("problem", "role", "this is a Sentinel", "it stores no data", remedy)
     if mode == "cluster" and not facts.connection.cluster:
         why = "it has only some of the locks, and refuses the others"
-        yield Finding("problem", "role", "this is one server of a Cluster", why, "name all of it: redis+cluster://host:port")
+        yield Finding("problem", "role", "this is one server of a Cluster", why, "its URL begins with redis+cluster://")
     if info.get("role") == "slave":
         why = "a replica refuses writes: no lock can be acquired here"
-        yield Finding("problem", "role", "this is a replica", why, "name the primary, or the Sentinels that know it")
+        yield Finding("problem", "role", "this is a replica", why, "pass the URL of the primary, or of its Sentinels")
     if info.get("loading") == "1":
         yield Finding("problem", "role", "it is loading its data", "it answers when it has finished", "wait")
     if "uptime_in_seconds" in info and facts.number("uptime_in_seconds") < terms.ttl and not terms.redlock:
@@ -85,7 +86,7 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("note", "version", "it was started less than a lease ago", why, "check fences, see the page on promises")
     if len(set(facts.runs)) > 1:
         why = "locks acquired on one do not exist on the other"
-        yield Finding("problem", "reach", "two connections led to two servers", why, "name one server, not a load balancer")
+        yield Finding("problem", "reach", "two connections led to two servers", why, "pass the URL of one server")
 
 
 def _round_trip(facts: Facts, terms: Terms) -> Iterator[Finding]:
@@ -105,12 +106,13 @@ def _round_trip(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("warning", "client", f"socket_timeout is {timeout:g} s", why, "set it to a second or more")
     pool = facts.connection.pool
     if pool is not None:
-        why = "holdfast cannot open connections of this client's kind, so locks compete for those in its pool"
+        why = "holdfast cannot open connections like this client's, so locks share the connections of its pool"
         level: Level = "warning" if pool < 10 else "note"
-        yield Finding(level, "client", f"a pool of {pool} connections", why, "a plain client, or max_connections of 10 or more")
+        remedy = "pass a plain client, or set max_connections to 10 or more"
+        yield Finding(level, "client", f"a pool of {pool} connections", why, remedy)
         if timeout > terms.ttl / 3:
             why = "a renewal that hangs for that long leaves no time for a retry"
-            yield Finding("warning", "client", f"socket_timeout is {timeout:g} s", why, f"at most {terms.ttl / 3:g} s")
+            yield Finding("warning", "client", f"socket_timeout is {timeout:g} s", why, f"set at most {terms.ttl / 3:g} s")
 
 
 def _clock(facts: Facts, terms: Terms) -> Iterator[Finding]:
@@ -212,7 +214,7 @@ def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:
             yield Finding("note", "replicas", said, why, _without_memory(facts))
     elif facts.connection.cluster and "connected_slaves" in (facts.info or {}):
         why = "while it is down its locks cannot be acquired: no replica takes its place"
-        yield Finding("note", "replicas", "no replica", why, "a replica for each primary")
+        yield Finding("note", "replicas", "no replica", why, "add a replica for each primary")
 
 
 def _acknowledged(facts: Facts, terms: Terms) -> Finding:
@@ -234,16 +236,16 @@ _REMEDIES = {
     "ACL failure": "holdfast acl prints the rights that its user needs",
     "The user executing": "holdfast acl prints the rights that its user needs",
     "NOAUTH": "put user and password into the URL",
-    "READONLY": "name the primary, or the Sentinels that know it",
-    "MOVED": "this is a node of a cluster: name it as a cluster",
-    "CROSSSLOT": "this is a node of a cluster: name it as a cluster",
-    "CLUSTERDOWN": "repair the cluster",
+    "READONLY": "pass the URL of the primary, or of its Sentinels",
+    "MOVED": "this is one server of a Cluster, whose URL begins with redis+cluster://",
+    "CROSSSLOT": "this is one server of a Cluster, whose URL begins with redis+cluster://",
+    "CLUSTERDOWN": "repair the Cluster",
     "OOM": "raise maxmemory, or free memory",
     "MISCONF": "see its log: most often the disk is full",
     "NOREPLICAS": "repair the replicas, or lower min-replicas-to-write",
     "unknown command": "undo the rename-command of its configuration",
     "LOADING": "wait until it has loaded its data",
-    "BUSY": "wait until the script that runs there has ended, or SCRIPT KILL",
+    "BUSY": "wait until the running script has ended, or end it with SCRIPT KILL",
 }
 
 
@@ -284,7 +286,7 @@ def _keys(facts: Facts, _terms: Terms) -> Iterator[Finding]:
     if keys is None:
         yield Finding("note", "keys", "SCAN is refused", "locks without an expiry cannot be found", "allow +scan +pttl")
         return
-    part = "" if keys.complete else " among the first; the server has more keys than were checked"
+    part = "" if keys.complete else ", and the server has more keys than were checked"
     if keys.endless:
         few = ", ".join(key.decode(errors="backslashreplace") for key in keys.examples)
         why = "a lock without expiry stays held forever if its holder crashes: another program has written it"
@@ -324,11 +326,12 @@ def _number(servers: Sequence[Facts]) -> Iterator[Finding]:
         yield Finding("problem", "servers", f"an even number of servers, {number}", why, "use an odd number, 3 or 5")
     away = sum(bool(facts.error) for facts in servers)
     if away * 2 >= number:
-        said = f"{away} of {number} servers are away"
+        said = f"{away} of {number} servers are unreachable"
         yield Finding("problem", "servers", said, "there is no majority: no lock can be acquired", "restart them")
     elif away:
         left = (number - 1) // 2 - away
-        yield Finding("warning", "servers", f"{away} of {number} servers are away", f"{left} more may fail", "restart them")
+        said = f"{away} of {number} servers are unreachable"
+        yield Finding("warning", "servers", said, f"{left} more may fail", "restart them")
 
 
 def _twice(servers: Sequence[Facts]) -> Iterator[Finding]:
@@ -337,7 +340,7 @@ def _twice(servers: Sequence[Facts]) -> Iterator[Finding]:
         run = facts.runs[0] if facts.runs else ""
         if run and run in seen:
             said = f"{seen[run]} and {facts.address} are the same server"
-            yield Finding("problem", "servers", said, "its vote would count twice", "name each server once")
+            yield Finding("problem", "servers", said, "its vote would count twice", "pass each server once")
         seen.setdefault(run, facts.address)
 
 
@@ -348,7 +351,7 @@ def _clocks(servers: Sequence[Facts]) -> Iterator[Finding]:
     apart, doubt = known[-1][0] - known[0][0], known[-1][1] + known[0][1]
     said = f"the clocks of {known[0][2]} and {known[-1][2]} are {apart:.3g} s apart"
     if apart > HINT + doubt:
-        why = f"fences are agreed on only up to {HINT:g} s ahead of each clock, so each lock takes one more round"
+        why = f"a server issues no fence more than {HINT:g} s ahead of its clock, so each lock takes one more round"
         yield Finding("problem", "clock", said, why, "run NTP on all")
     elif apart > SKEW + doubt:
         yield Finding("warning", "clock", said, f"beyond {HINT:g} s each lock takes one more round", "run NTP on all")

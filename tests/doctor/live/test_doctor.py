@@ -135,7 +135,7 @@ def test_replicas() -> None:
             assert ("ok", "1 replicas have acknowledged a write") in [(f.level, f.what) for f in report.findings]
             report = examine(replica.url)
             assert found(report, "problem", "this is a replica")
-            assert found(report, "problem", "to acquire a lock is refused: .*READONLY.*name the primary")
+            assert found(report, "problem", "to acquire a lock is refused: .*READONLY.*URL of the primary")
             assert found(examine(primary.url, replicas=2), "problem", "1 of 2 replicas have acknowledged")
         until(lambda: client.info("replication")["connected_slaves"] == 0)
         report = examine(primary.url)
@@ -160,7 +160,7 @@ def test_who_cannot_be_reached(server: PrivateServer, new_server: NewServer) -> 
         (finding,) = findings
         assert (finding.level, finding.topic) == ("problem", "reach")
         assert re.search(pattern, f"{finding.what}; {finding.remedy}"), finding
-    assert found(report, "problem", "4 of 5 servers are away; there is no majority")
+    assert found(report, "problem", "4 of 5 servers are unreachable; there is no majority")
 
 
 def test_the_same_server_twice(server: PrivateServer) -> None:
