@@ -76,8 +76,8 @@ FAULTS: Final = frozenset(
 
 
 class Event(NamedTuple):
-    """One event of a history. Its times are seconds of one clock, which is true time in a simulation, and the monotonic clock
-    in a live run."""
+    """One event of a history. Its times are seconds of virtual time in a simulation, and of the monotonic clock in a live
+    run."""
 
     at: float
     kind: str

@@ -117,9 +117,10 @@ def hurry(endpoint: Endpoint) -> None:
 
 
 def in_line(endpoint: Endpoint, key: bytes) -> int:
-    """Return the number of waiters in the local queue of this process that the server's queue does not contain.
+    """Return the number to add to the length of the server's queue, to get the number of waiters for a lock.
 
-    A waiter whose reply from the server is still on its way does not count as waiting yet, so it is subtracted.
+    Waiters in the local queue of this process are added. A waiter to which the server's reply is still on its way does not
+    count as waiting yet, although the server's queue contains it, so it is subtracted.
     """
     keeper = current().running_keeper
     if keeper is None or not keeper.knows(endpoint):
@@ -131,7 +132,7 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
 
 
 def fence(endpoint: Endpoint, token: str) -> int:
-    """Return the fence that was used last with a lease of this process, after any hand-on; 0 if there is no such lease."""
+    """Return the fence of a lease of this process, which changes when the lease is handed on; 0 if there is no such lease."""
     keeper = current().running_keeper
     if keeper is None or not keeper.knows(endpoint):
         return 0
