@@ -176,7 +176,7 @@ async def campaign(candidacy: Attempt, at_once: bool, now: float, place: Waiter 
 
 
 FOR_A_CANDIDATE = Strategy(campaign, again, give_up)
-"""The functions with which a candidate acquires the lock of an election. It has to proclaim itself before it leads."""
+"""The functions with which a candidate acquires the lock of an election. It then proclaims itself, and leads after that."""
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:

@@ -394,7 +394,7 @@ class Poll(Request[None]):
         self.otherwise = otherwise
         """Function that returns a call, which the keeper (background thread) sends if one of ``calls`` fails; None: no call.
 
-        Its argument is the index of the server. The call may fail after this request has ended.
+        Its argument is the index of the server. One of ``calls`` may also fail after this request has ended.
         """
 
 
@@ -494,7 +494,7 @@ class RegisterWaiter(Request[Outcome | None], Generic[W]):
     """Request to register a waiter for hand-over messages, and to wait until the inbox of its process is subscribed.
 
     The inbox is the channel for messages to the process. The reply is None once the inbox is subscribed. Otherwise the reply is
-    the result of the whole wait: monotonic time ``until`` has passed, or the server is unreachable.
+    the result of the whole wait: monotonic time ``until`` (None: never) has passed, or the server is unreachable.
     """
 
     __slots__ = __match_args__ = ("waiter", "until")

@@ -89,7 +89,7 @@ class WaitGraph:
 def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
     """Return waits that have lasted for `LONG_WAIT_S`, with their attempts, if the thread or task holds another lock.
 
-    Waits for permits are left out, and held permits count for nothing, because others may get permits meanwhile.
+    Permits are ignored, both those waited for and those held, because a semaphore may have room for further holders.
     """
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:

@@ -216,7 +216,7 @@ class Survey:
         return self.part == self.where.parts and not self._found
 
     def scanned(self, cursor: bytes | int, keys: list[bytes]) -> None:
-        """Add the keys that one step of a SCAN returned. ``cursor``: its cursor for the next step; 0: there is none."""
+        """Add the keys that one step of a SCAN returned. ``cursor``: where the next step begins; 0: this step was the last."""
         for key in keys:
             if key not in self._shown and self._fits(key):  # SCAN may return a key twice
                 self._shown.add(key)

@@ -46,7 +46,7 @@ from holdfast._core.requests import (
 from holdfast._core.retry import retry_idempotent
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
-"""The result of a wait if the attempt has lost its position in the server's queue. It then starts over under a new token."""
+"""The result of a wait if the attempt has lost its position in the server's queue. The attempt starts over with a new token."""
 
 
 class KeyConflict(Exception):
@@ -196,8 +196,9 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Acquire the lock before monotonic time `Attempt.until`. Return Busy if that time has passed.
 
-    ``at_once``: True to try once, without waiting. ``place``: position to wait at, in the server's queue, which this attempt
-    joins at once or has inherited from another attempt of this process; None: ask first whether the lock is free.
+    ``at_once``: True to try once, without waiting. ``now``: monotonic time in seconds. ``place``: position in the server's
+    queue, which is inherited from another attempt of this process, or is new and still has to be taken there. None: ask first
+    whether the lock is free.
     """
     busy = NO_ANSWER
     if place is None:

@@ -319,9 +319,9 @@ class LocalQueue:
             self._failed(attempt, outcome)
 
     def extended(self, attempt: Attempt, held_lease: HeldLease, answer: Answer[Held] | None) -> Turn | Busy:
-        """Note the outcome of an Extend, and return the next turn of the attempt, usually a Grant with the next fence.
+        """Note that the server has extended a lease, or that the lease is lost. Return the next turn of the attempt.
 
-        ``answer``: the server's reply; None: the lease is lost.
+        The next turn is usually a Grant with the next fence. ``answer``: the server's reply; None: the lease is lost.
         """
         with self.mutex:
             if answer is None or held_lease.lost:

@@ -214,8 +214,8 @@ class Node:
     def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
         """Renew a lease from monotonic time ``now`` on, until `forget` is called.
 
-        Return the older leases that this grant proves to be lost. ``hurry``: as in `_core.lock.renewal.register`. Any thread
-        may call this method, with the mutex held.
+        Return the older leases that the grant of this one proves to be lost. ``hurry``: as in `_core.lock.renewal.register`.
+        Any thread may call this method, with the mutex held.
         """
         return register(self, held_lease, now, hurry=hurry)
 

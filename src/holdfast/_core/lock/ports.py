@@ -33,10 +33,10 @@ class ReleaseListener(Protocol):
 
 
 class PendingUndo(NamedTuple):
-    """A request that releases or revokes an unused lock, sent at monotonic time ``at`` and until the server replies.
+    """A request that releases or revokes an unused lock. It has to be sent, or sent again, at monotonic time ``at``.
 
-    The keeper (background thread) repeats it, because no caller waits for as long as the server may be unreachable. Without the
-    request, no client could acquire the lock until the lease ends.
+    The keeper (background thread) repeats it until the server replies, because no caller waits for as long as the server may be
+    unreachable. Without the request, no client could acquire the lock until the lease ends.
     """
 
     at: float
@@ -167,7 +167,7 @@ class InboxAddress(NamedTuple):
     """The id of a node's inbox, and the rules of a Cluster for the keys that one request may contain."""
 
     inbox: str
-    """Id of the inbox. The name of the pub/sub channel is the key prefix, followed by this id."""
+    """Id of the inbox. The name of the pub/sub channel is the key prefix, followed by ``inbox:`` and this id."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None

@@ -162,7 +162,7 @@ class Registrar(Protocol):
     def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
         """Renew a lease from monotonic time ``now`` on, until `forget` is called. The caller holds the mutex.
 
-        Return the older leases that this grant proves to be lost. ``hurry``: as in `_core.lock.renewal.register`.
+        Return the older leases that the grant of this one proves to be lost. ``hurry``: as in `_core.lock.renewal.register`.
         """
 
     def forget(self, held_lease: HeldLease) -> None:
@@ -523,7 +523,7 @@ class HeldLease:
     questioned_at: float
     """Monotonic time, in seconds, at which the server was last asked whether the lease still exists; -infinity: never."""
     over: bool
-    """True once the lease is released, or is no longer renewed and watched for another reason."""
+    """True once the lease is released, or this process has given it up for another reason. It is then no longer renewed."""
     owner: Callable[[], Owner | None]
     """Weak reference to the object that is notified of a loss, so that the lease does not keep a dropped owner alive."""
 
@@ -602,7 +602,7 @@ class HeldLease:
         return fits and (spec is mine or mine.is_passable)
 
     def end(self) -> None:
-        """Mark the lease as released, so that it is no longer watched, and its loss is no longer reported."""
+        """Mark the lease as released. It is then no longer renewed, and its loss is no longer reported."""
         self.over = True
         self.owner = nobody
 

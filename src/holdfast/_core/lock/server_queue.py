@@ -70,7 +70,10 @@ class Refresh(Struct):
 
 
 def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """Return the request that refreshes these waiters, which share the kind of lock, the inbox and ``quarantine=``."""
+    """Return the request that refreshes these waiters, which must have the same kind of lock, inbox and ``quarantine=``.
+
+    ``channel``: name of their inbox (pub/sub channel). ``timeout``: maximum seconds to wait for the reply.
+    """
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[bytes | str | int] = [channel]

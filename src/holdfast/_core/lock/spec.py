@@ -139,7 +139,7 @@ class Spec(_Spec):
 
     @cached_property
     def first_valid(self) -> float:
-        """Return the seconds, from the sending of its request, for which a new lease can be relied on."""
+        """Return for how many seconds, counted from the sending of the request, a new lease can be relied on."""
         return self.first_ttl - margin(self.first_ttl)
 
     @cached_property

@@ -71,11 +71,11 @@ EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 
 
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
-    """Replace the holder's ``token`` by the ticket's token, with a lease of ``seconds`` seconds.
+    """Replace the holder's ``token`` by the token of ``ticket``, an attempt that stands for the ticket.
 
-    Return Void if ``token`` does not hold the lock. Raises WireError or KeyConflict. If the outcome of the exchange is unknown,
-    or the operation is interrupted, ``ticket.maybe_in_flight`` is True. The ticket is then revoked, and the lock released.
-    After any other error, the holder still holds the lock.
+    The ticket gets a lease of ``seconds`` seconds. Return Void if ``token`` does not hold the lock. Raises WireError or
+    KeyConflict. If the outcome of the exchange is unknown, or the operation is interrupted, ``ticket.maybe_in_flight`` is True.
+    The ticket is then revoked, and the lock released. After any other error, the holder still holds the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -102,11 +102,11 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 
 
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
-    """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
+    """Acquire the lock by replacing the token ``ticket`` of a ticket.
 
-    Return Void if the ticket has expired or is not valid any more. Raises WireError or KeyConflict. After an error, this
-    process does not hold the lock. If the server has carried out the request by then, the lock is released; otherwise the
-    ticket can still be used.
+    ``ends``: server time, in milliseconds, at which the ticket expires. Return Void if the ticket has expired or is not valid
+    any more. Raises WireError or KeyConflict. After an error, this process does not hold the lock. If the server has carried out
+    the request by then, the lock is released; otherwise the ticket can still be used.
     """
     spec = attempt.spec
     try:

@@ -71,8 +71,8 @@ class QuorumLease(HeldLease):
         """The votes, by index of their server in the list of servers."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
-        """Id under which the holder subscribed to notifications before it got the lock, and servers that may still list this
-        id."""
+        """Id under which the holder subscribed to notifications before it got the lock, and indices of the servers that may
+        still list this id."""
         self.doubtful: set[int] = set()
         """Indices of the servers on which a late copy of a vote request may acquire the lock again, or has done so.
 

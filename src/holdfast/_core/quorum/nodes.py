@@ -46,7 +46,7 @@ class QuorumNodes:
     def register(self, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
         """Renew each vote of a lease until `forget` is called. The caller holds the mutex.
 
-        Return the older leases that this grant proves to be lost. ``hurry``: False if the lease was just handed over.
+        Return the older leases that the grant of this one proves to be lost. ``hurry``: as in `_core.lock.renewal.register`.
         """
         assert isinstance(held_lease, QuorumLease)
         outdated: list[HeldLease] = []

@@ -51,7 +51,10 @@ class ServerClockEstimate:
         self._ahead: float | None = None
 
     def hint(self, now: float, seen: int) -> int:
-        """Return the fence to ask all servers for at monotonic time ``now``, higher than ``seen``; 0 before the first reply."""
+        """Return the fence that all servers are asked for at monotonic time ``now``; 0 before the first reply.
+
+        The fence is higher than ``seen``, the highest fence in a reply so far.
+        """
         return 0 if self._ahead is None else max(int(now * 1e6 + self._ahead), seen + 1)
 
     def learn(self, answers: list[tuple[int, float]]) -> None:
@@ -209,7 +212,7 @@ DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 class YesCount:
     """A counter of the servers that have carried out a request.
 
-    The count is decided once ``needed`` servers have carried it out, or fewer can still do so.
+    The count is decided once ``needed`` servers have carried out the request, or once it is certain that fewer servers will.
     """
 
     def __init__(self, asked: int, needed: int) -> None:

@@ -43,8 +43,9 @@ def _register(state: ScheduleState, jobs: list[ServedJob], number: int, mode: st
 async def begin(state: ScheduleState) -> None:
     """Subscribe to notifications about the schedule, and register its jobs. Raises WireError if the server is unreachable.
 
-    The caller does so before the first `turn`, and before it goes on in another event loop. With ``strict``, raises
-    ConfigError, and registers no job, if another process serves other code under the name of one of the jobs.
+    The caller calls this function before the first `turn`, and again before it calls `turn` in another event loop. With
+    `ScheduleState.strict`, raises ConfigError, and registers no job, if another process serves other code under the name of one
+    of the jobs.
     """
     state.listener = await subscribed(await Now() + 1.0, prefix_of(state.keys.base))
     try:
