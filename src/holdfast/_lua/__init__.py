@@ -75,7 +75,7 @@ def sha1_hex(data: bytes) -> str:
 
 
 def whole_number(raw: object) -> int:
-    """Return the reply ``raw`` unchanged. It parses the replies of scripts that return one whole number."""
+    """Return the reply ``raw`` unchanged. This is the parser for scripts that return one whole number."""
     assert isinstance(raw, int)
     return raw
 

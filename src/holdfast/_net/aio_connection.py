@@ -86,7 +86,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        """Send a request, now or in the next iteration of the loop. Return the future of the reply (None: make a new one)."""
+        """Send a request, now or in the loop's next iteration. Return a future of its reply (``future``, if that is set)."""
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()
@@ -290,7 +290,7 @@ class AioConnection:
         return request
 
     def _too_late(self, request: _Waiting, limit: float) -> None:
-        """Fail a request that has waited too long. ``limit``: seconds to wait again if the loop was busy meanwhile."""
+        """Fail a request that has waited too long. ``limit``: seconds to wait again if the loop was busy; 0: do not."""
         # A request may have waited for its connection for most of its time. If it was sent then, the connection stays open,
         # because reconnecting would cost even more time.
         address = self.endpoint.address

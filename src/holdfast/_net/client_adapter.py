@@ -298,7 +298,7 @@ class ClientLine:
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """Return the result of a call of the client. Await it before, in the event loop of an asyncio client.
+        """Return the result of a call of the client. If it is a coroutine, await it in the event loop of the asyncio client.
 
         ``listens``: True if the call waits for notifications, so that `AioClientCalls.close` may cancel it.
         """

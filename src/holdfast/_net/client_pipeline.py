@@ -120,7 +120,7 @@ def chain(error: BaseException, before: BaseException | None) -> list[BaseExcept
 
 
 def named(command: Any) -> str:
-    """Return the name and the key of a queued command. Its values may be secret."""
+    """Return the name and the key of a queued command, without its values, which may be secret."""
     words = command[0]
     return f"{words[0]} {words[1]!r}" if len(words) > 1 else str(words[0])
 

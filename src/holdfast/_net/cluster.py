@@ -91,7 +91,10 @@ class Shard(Part):
         return owner
 
     def near(self, key: bytes) -> bool:
-        """Return True if the server that publishes this shard's notifications has the key, or if this process does not know."""
+        """Return True if the server that publishes this shard's notifications has the key.
+
+        Also return True if this process does not know which server has the key.
+        """
         cluster = self.cluster
         return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
 
@@ -345,7 +348,8 @@ class Cluster:
         return Hop(owner, call, False)
 
     def _onward(self, hop: Hop, slot: int, call: Call, failure: WireError) -> Hop | None:
-        """Return the next step after one that has failed with ``failure``; None if the request fails."""
+        """Return the next step after a step that has failed with ``failure``; None if no step follows, so that the request
+        fails."""
         if not isinstance(failure, Refused):
             self.stale = True
             return None

@@ -135,7 +135,10 @@ def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, obj
 
 
 def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
-    """Return the error for several servers passed to the class ``what``, which works on one server only."""
+    """Return the error for several servers passed to the class ``what``, which works on one server only.
+
+    ``why``: reason for this limit. ``instead``: advice what to use. ``parameter``: name of the parameter with the servers.
+    """
     return ConfigError(
         f"{parameter}: {what} needs one server, not several independent ones: {why}; {instead}", parameter=parameter
     )

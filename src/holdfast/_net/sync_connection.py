@@ -89,8 +89,8 @@ _silent_kinds: dict[str, type[socket.socket]] = {}
 def _silent(kind: type[socket.socket]) -> type[socket.socket]:
     """Return a subclass of a socket class whose objects can be garbage-collected without a ResourceWarning.
 
-    Open sockets are left to the garbage collector after an interrupt, or when `ConnectionPool.clear` comes at a bad moment. The
-    ``__del__`` is a function written in C. In one written in Python, CPython ignores exceptions, so a Ctrl-C could be lost.
+    Open sockets are left to the garbage collector after an interrupt, or if `ConnectionPool.clear` replaces the idle list. The
+    ``__del__`` is written in C. CPython ignores exceptions of a ``__del__`` written in Python, so a Ctrl-C could be lost.
     """
     found = _silent_kinds.get(kind.__name__)
     if found is None:
@@ -164,7 +164,7 @@ class Connection:
                 return reply
 
     def _more(self, size: int, until: float) -> bytes:
-        """Return up to ``size`` bytes that arrive by monotonic time ``until``.
+        """Return up to ``size`` bytes that arrive by monotonic time ``until``. Raises TimeoutError if none arrive.
 
         After that time, return bytes that have arrived already, because this thread may have been held up.
         """

@@ -78,7 +78,7 @@ class _SharedConnection:
     """A connection shared by threads. One thread at a time sends and reads for all of them. It has the turn to do so.
 
     After a loss of the connection, a new object replaces this one. If an exception keeps the thread from ending its turn, the
-    next thread whose time limit passes closes the connection. No exception can match a reply with the wrong request.
+    next thread whose time limit passes closes the connection. Even then, no reply is matched with the wrong request.
     """
 
     def __init__(self, endpoint: Endpoint, system: System) -> None:
@@ -201,8 +201,8 @@ class _SharedConnection:
         return b"".join(batch)
 
     def _wake_next(self) -> None:
-        """Wake one thread that has its reply. It wakes the next one, because all together would contend for the interpreter
-        lock."""
+        """Wake one thread that has its reply. That thread wakes the next one, because threads that all wake together would
+        contend for the interpreter lock."""
         answered = self._answered
         while answered:
             try:
@@ -350,7 +350,7 @@ class Pool:
         self._of_few.close_idle()
 
     def share(self) -> None:
-        """Have all threads but the main thread share one connection until `clear` is called, as if `OWN` others used theirs."""
+        """Have all threads except the main thread share one connection until `clear` is called, however few they are."""
         self._of_few.use_up()
 
     def clear(self) -> None:
