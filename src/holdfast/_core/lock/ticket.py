@@ -105,8 +105,8 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Acquire the lock by replacing the token ``ticket`` of a ticket.
 
     ``ends``: server time, in milliseconds, at which the ticket expires. Return Void if the ticket has expired or is not valid
-    any more. Raises WireError or KeyConflict. After an error, this process does not hold the lock. If the server has carried out
-    the request by then, the lock is released; otherwise the ticket can still be used.
+    any more. Raises WireError or KeyConflict. After an error, this process does not hold the lock. If the server has carried
+    out the request by then, the lock is released; otherwise the ticket can still be used.
     """
     spec = attempt.spec
     try:
