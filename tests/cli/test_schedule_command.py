@@ -287,7 +287,7 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
             64,
             "--prefix is for TOML files: set it on the Schedule object in the module",
         ),
-        (["jobs", "pause", "--schedule", "x"], 64, "pause: name the job after the action"),
+        (["jobs", "pause", "--schedule", "x"], 64, "pause: pass the name of a job after the action"),
         (["schedule", "os:sep", "--strict"], 64, "--strict is for TOML files: set it on the Schedule object in the module"),
         (["jobs"], 64, "the following arguments are required: --schedule"),
         (["jobs", "--schedule", "x", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'x'"),

@@ -23,7 +23,7 @@ class LoopDriver(Protocol):
     loop: asyncio.AbstractEventLoop
     stream: Any
     running: set[Coroutine[Any, Any, Any]]
-    """The operations that run, and the attempts and leases that wait for a reply without an operation."""
+    """The running operations, and the attempts and leases that the driver itself handles, without an operation."""
     unwatched: bool
     """True while nobody checks whether this driver's event loop was closed."""
 

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.action and not args.job:
-        args.parser.error(f"{args.action}: name the job after the action")
+        args.parser.error(f"{args.action}: pass the name of a job after the action")
     url = servers.one(args)
     try:
         from holdfast.schedule.schedule import Schedule

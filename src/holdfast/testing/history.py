@@ -14,8 +14,8 @@ A client records, about a lock:
   lost)
 - ``busy``, ``failed``, ``cancelled``: the attempt ended without the lock
 - ``again``, ``inner``: the holder acquires the lock once more (``fence``), and releases this further acquisition
-- ``renewed``: the lease was renewed (``until``: its new end; ``since``: time from which the holder has relied on this end,
-  if a live process records later that the end is earlier than before)
+- ``renewed``: the lease was renewed (``until``: its new end; ``since``: if a live process finds that the new end is earlier
+  than the old one, the time at which the request for the new end was sent)
 - ``lost``: the holder noticed the loss of the lock
 - ``downgraded``: a writer became a reader
 - ``write``: a write to the protected resource (``fence``; ``note``: "accepted" or "refused")

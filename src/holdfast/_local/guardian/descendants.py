@@ -2,8 +2,8 @@
 
 On Linux, the process makes itself a child subreaper (prctl(2)). When the parent of a descendant ends, the subreaper becomes the
 descendant's parent. So all descendants have ended when wait(2) reports ECHILD. A listing of processes may miss a process that
-is just being forked, so listings are used only to find the processes to signal. There is one exception: a descendant that joins
-another PID namespace (nsenter) may leave orphans there, and they become children of that namespace's first process.
+is just being forked, so listings are used only to find the processes to signal. Some orphans escape the subreaper: if their
+parent has joined another PID namespace (nsenter), they become children of that namespace's first process.
 
 macOS has no subreaper. On macOS, only a command's process group can be watched.
 """

@@ -38,8 +38,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 PROGRAM = ("-I", "-S", "-c", f"import sys; sys.path.append({_HERE!r}); import program; sys.exit(program.main())")
-"""Arguments for the Python interpreter that runs this module as a program. They import it, so that its compiled code is
-used."""
+"""Arguments with which the Python interpreter runs this module as a program.
+
+The interpreter imports the module, because it would compile a script anew at each start.
+"""
 
 NAME = "hf-guardian"
 """Name of a guardian process in ps."""
@@ -140,7 +142,7 @@ class Group:
         """Fork and execute the command, which does not begin before ``announce(pid)`` has returned.
 
         ``tty``: file descriptor of the terminal whose foreground process group the command becomes; -1: none. ``stdin``: file
-        descriptor that becomes the command's stdin. ``ignored``: signals that the command starts out ignoring.
+        descriptor that becomes the command's stdin. ``ignored``: signals that the command ignores from its start.
         """
         go_read, go_write = os.pipe()
         self._report, report = os.pipe()

@@ -140,9 +140,9 @@ class PrivateServer:
         return tail(str(self.directory / "server.log"))
 
     def let_go(self) -> None:
-        """Close the channel to the guardian that a forked child has inherited.
+        """In a forked child, close the inherited channel to the guardian.
 
-        Otherwise the server would run until that child ends, too.
+        Otherwise the server would run on until the child, too, has ended.
         """
         if self._channel is not None:
             for end in self._channel:

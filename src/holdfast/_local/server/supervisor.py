@@ -111,7 +111,7 @@ class Supervisor:
         return os.path.join(self.directory, name)
 
     def tell(self, message: str) -> None:
-        """Send the first message to the starting process. Later calls do nothing."""
+        """Send a message to the process that has started the supervisor. Only the first call sends its message."""
         if self.report >= 0:
             with contextlib.suppress(OSError):
                 os.write(self.report, message.encode())

@@ -138,7 +138,7 @@ class Runner:
     stream: Any
     """The driver's connection to the server, which is closed with the loop."""
     running: set[Any]
-    """The operations that run, and the attempts and leases that wait for a reply without an operation."""
+    """The running operations, and the attempts and leases that the driver itself handles, without an operation."""
     unwatched = False
     """True while no check for a closed event loop is scheduled for this driver."""
     is_direct: bool = False
@@ -264,7 +264,7 @@ class Runner:
             await self._finish(operation, lambda: request)
 
     async def _finish(self, operation: Coroutine[Any, Any, Any], step: Callable[[], Any]) -> None:
-        """Drive an operation from ``step``, which returns its next request, to its end, in a task of its own."""
+        """Drive an operation to its end in a new task. ``step``: function that returns the operation's next request."""
 
         async def rest() -> None:
             try:
@@ -340,7 +340,7 @@ class Driver(Runner):
         return asked
 
     def _watch(self, waits: object) -> None:
-        """Have ``waits``, an attempt or lease that waits without an operation, abandoned if the event loop is closed."""
+        """Have an attempt or lease, which the driver handles without an operation, abandoned if the event loop is closed."""
         self.running.add(waits)
         if self.unwatched:
             self._be_watched()

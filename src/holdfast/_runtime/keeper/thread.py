@@ -398,7 +398,8 @@ class Keeper:
             pass  # the pipe is full, and the thread will wake; or it is closed, and the thread has ended
 
     def report(self, held_lease: HeldLease) -> None:
-        """Notify the owner that a lease is lost, unless only one server's vote is lost. The caller does not hold the mutex."""
+        """Log that a lease, or one server's vote, is lost. Notify the owner of a lost lease. The caller does not hold the
+        mutex."""
         whole = held_lease.lost_with_it()
         if whole is None:
             log.debug("a vote for %r lost: %s", held_lease.spec.name, held_lease.lost)
