@@ -36,10 +36,9 @@ Message = tuple[str, Any]
 
 
 COMPUTING = (
-    *("sim/test_mutations.py::test_each_defect", "sim/test_exhaustive.", "sim/test_ladder.", "sim/test_quorum_swarm."),
-    *("sim/test_mutations.py::test_some", "sim/test_rare.", "sim/test_single_flight_swarm.", "sim/test_lock_swarm."),
-    *("sim/test_rendezvous_swarm.", "sim/test_timestamp.", "sim/test_wired.py::test_each", "docs/test_types."),
-    *("sim/test_election_swarm.", "sim/test_ticket_swarm.", "sim/test_odd_fields.", "sim/test_simulator.", "sim/"),
+    *("sim/test_mutations.py::test_each_defect", "sim/test_exhaustive.", "sim/test_ladder.", "sim/test_swarms."),
+    *("sim/test_mutations.py::test_some", "sim/test_rare.", "sim/test_scenarios.", "sim/test_timestamp."),
+    *("sim/test_wired.py::test_each", "docs/test_types.", "sim/test_odd_fields.", "sim/test_simulator.", "sim/"),
     *("conformance/test_keyspace_traces.", "house/", "typed/", "conformance/", "unit/"),
 )
 """How the names of tests begin (see `named`) that keep a processor busy. Those that take longest come first; the small ones at

@@ -15,7 +15,6 @@ from holdfast_lab import explore, runner
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.scenarios import lock as lock_scenarios
 from holdfast_lab.scenarios import quorum as quorum_scenarios
-from holdfast_lab.swarms import lock as lock_swarm
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
@@ -76,7 +75,7 @@ def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatc
 def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(monkeypatch, capsys, "replay", "3")
     assert code == 0
-    assert said.startswith(f"seed 3: {lock_swarm.simulate(3).profile}")
+    assert said.startswith(f"seed 3: {runner.SWARMS['lock'].simulate(3).profile}")
     assert "HOLDS" in said
     code, shown = run(monkeypatch, capsys, "replay", "3", "--requests")
     assert code == 0

@@ -20,19 +20,19 @@ from holdfast_lab.sim.state import Fingerprint
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Process, World
-from holdfast_lab.swarms import lock as lock_swarm
+from holdfast_lab.swarms.lock import SWARM, draw
 from support.searches import by_turns
 
 PROGRAM = """
 import hashlib
-from holdfast_lab.swarms import lock as swarm
-print(hashlib.sha256(repr([swarm.simulate(seed, trace=True).history for seed in range(40)]).encode()).hexdigest())
+from holdfast_lab.swarms.lock import SWARM
+print(hashlib.sha256(repr([SWARM.simulate(seed, trace=True).history for seed in range(40)]).encode()).hexdigest())
 """
 
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(100):
-        assert lock_swarm.simulate(seed, trace=True).history == lock_swarm.simulate(seed, trace=True).history
+        assert SWARM.simulate(seed, trace=True).history == SWARM.simulate(seed, trace=True).history
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
@@ -53,12 +53,12 @@ def test_a_seed_is_the_same_in_every_process() -> None:
 def test_watching_changes_nothing() -> None:
     """A replay that shows each request is the same history."""
     for seed in range(50):
-        shown = [e for e in lock_swarm.simulate(seed, trace=True).history if e.kind not in {"sent", "served", "answered"}]
-        assert shown == lock_swarm.simulate(seed).history
+        shown = [e for e in SWARM.simulate(seed, trace=True).history if e.kind not in {"sent", "served", "answered"}]
+        assert shown == SWARM.simulate(seed).history
 
 
 def test_seeds_differ() -> None:
-    assert len({repr(lock_swarm.draw(random.Random(seed))) for seed in range(100)}) == 100
+    assert len({repr(draw(random.Random(seed))) for seed in range(100)}) == 100
 
 
 def test_a_world_in_which_somebody_waits_and_nothing_can_happen_is_stuck() -> None:
@@ -140,7 +140,7 @@ def test_an_error_in_the_code_under_test_is_told_with_its_seed(monkeypatch: pyte
         raise ZeroDivisionError
 
     monkeypatch.setattr(Waiting, "joined", broken)
-    violations = [violation for seed in range(20) for violation in lock_swarm.simulate(seed).violations]
+    violations = [violation for seed in range(20) for violation in SWARM.simulate(seed).violations]
     assert "R0 the history raised ZeroDivisionError()" in {str(violation) for violation in violations}
     found = SCENARIOS["two"].explore().found
     assert "R0 the history raised ZeroDivisionError()" in {str(violation) for violation in found[0].violations}

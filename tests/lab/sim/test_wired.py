@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_lab.runner import batch
-from holdfast_lab.sim.rare import THEMES
-from holdfast_lab.wired.seeds import simulate
+from holdfast_lab.runner import SWARMS, batch, swarm_of
 from lab.sim.wired_defects import WIRED
 from support.sources import turn
 
@@ -37,11 +35,11 @@ def test_a_seed_decides_everything(seed: int) -> None:
     """Also where the garbage collector runs at other moments."""
     gc.disable()
     try:
-        before = simulate(seed, trace=True)
+        before = SWARMS["wired"].simulate(seed, trace=True)
     finally:
         gc.enable()
     gc.collect()
-    after = simulate(seed, trace=True)
+    after = SWARMS["wired"].simulate(seed, trace=True)
     assert after.history == before.history
     assert (after.profile, after.counts) == (before.profile, before.counts)
 
@@ -49,7 +47,7 @@ def test_a_seed_decides_everything(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_seed_decides_everything_in_a_cluster_too(seed: int) -> None:
     """Its threads are real ones, of which one runs at a time."""
-    before, after = (simulate(seed, trace=True, theme=THEMES["redirecting"]) for _ in range(2))
+    before, after = (swarm_of("wired+redirecting").simulate(seed, trace=True) for _ in range(2))
     assert before.counts["wired slot moves"]
     assert (after.history, after.profile, after.counts) == (before.history, before.profile, before.counts)
 

@@ -25,9 +25,8 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Process, World
-from holdfast_lab.swarms import lock as lock_swarm
-from holdfast_lab.swarms.lock import Profile
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.lock import ECHO, OF_A_LOCK, LockHistory
+from holdfast_lab.swarms.swarm import Swarm
 
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
@@ -83,7 +82,7 @@ class Operator:
             try:
                 (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
             except (WireError, Cancelled):
-                fault(until=world.now + lock_swarm.ECHO)  # the request may still arrive
+                fault(until=world.now + ECHO)  # the request may still arrive
                 raise
             finally:
                 attack.came = world.now
@@ -98,24 +97,25 @@ class Operator:
         return self.world.drawn_for(next(found, ""))
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
-    rng = random.Random(f"break {seed}")
-    world, profile = lock_swarm.build(seed, trace=trace, rng=rng, theme=theme)
-    operator = Operator(world, rng)
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        world.plan(1 + int(150 * rng.random() ** 1.5), operator.come)
-    return world, profile, operator
+class BreakHistory(LockHistory):
+    """A history in which an operator breaks locks."""
 
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        super().__init__(seed, trace=trace, theme=theme)
+        self.operator = Operator(self.world, self.rng)
+        for _ in range(self.rng.choice((1, 1, 2, 4))):
+            self.world.plan(1 + int(150 * self.rng.random() ** 1.5), self.operator.come)
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    world, profile, operator = build(seed, trace=trace, theme=theme)
-    run = lock_swarm.judged(seed, world, profile, coverage)
-    case = Evidence(world.history)
-    run.violations += judge(operator.attacks, world.history, case)
-    if coverage is not None:
-        coverage.docket += case.docket
-    run.counts += counts(operator.attacks)
-    return run
+    def random_of(self, seed: int, theme: Theme) -> random.Random:  # noqa: ARG002 - for permits
+        return random.Random(f"break {seed}")
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        found, case = super().judge(coverage), Evidence(self.world.history)
+        found += judge(self.operator.attacks, self.world.history, case)
+        if coverage is not None:
+            coverage.docket += case.docket
+        self.counts += counts(self.operator.attacks)
+        return found
 
 
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
@@ -170,7 +170,7 @@ def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
 def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
     felt = [
         fault
-        for fault in case.felt(hold.process, attack.sent, attack.came + TOLD_WITHIN, lock_swarm.ECHO)
+        for fault in case.felt(hold.process, attack.sent, attack.came + TOLD_WITHIN, ECHO)
         if not fault.event.note.startswith("foreign break")
     ]
     if not _was_meant(case, attack, hold) or case.docket.decide("K3", bool(felt)):
@@ -191,3 +191,16 @@ def counts(attacks: list[Attack]) -> Counter[str]:
             case Changed():
                 found["break refused"] += 1
     return found
+
+
+ENOUGH = {
+    "contended": 100,
+    "break done": 300,
+    "break told": 150,
+    "break handed over": 100,
+    "break refused": 50,
+    "script inspect/break_lock": 300,
+}
+"""Minimum counts of events in 1,000 histories in which an operator breaks locks."""
+
+SWARM = Swarm(BreakHistory, ENOUGH, (*OF_A_LOCK, "R19", "K1", "K2", "K3"))

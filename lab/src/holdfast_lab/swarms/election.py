@@ -7,7 +7,6 @@ term ends.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,15 +19,15 @@ from holdfast_lab.judge.excuses import AMNESIA, CLOCK, FORWARD, Upsets
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.sim.election_client import Candidate, Election, Observer
-from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.lock_client import spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Face, Process, World
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.swarm import History, Swarm
 
 LAST = "last"
 """Name of the candidate that leads at the end."""
@@ -81,19 +80,18 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-class Play:
-    """One history: its world, its workers and its phases."""
+class ElectionHistory(History[Profile]):
+    """A history of an election."""
 
-    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
-        rng = self.rng = random.Random(f"election {seed}")
-        self.profile = profile = draw(rng)
+    hangs, fails = "E6", "E0"
+
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        profile = draw(rng := random.Random(f"election {seed}"))
         theme.redraw(seed, profile, lambda share: 8.0 * share)
-        self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
-        if profile.mishaps:
-            world.mishap = mishaps(world, profile.mishaps)
+        super().__init__(seed, rng, profile, trace=trace)
+        world = self.world
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.election = Election(spec("x", ttl=profile.ttl))
-        self.counts: Counter[str] = Counter()
         self.have_seen: set[str] = set()
         """Observers that have noticed that the last candidate leads."""
         self.led = self.enough = False
@@ -160,6 +158,27 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
+        world, profile = self.world, self.profile
+        self._run_phases()
+        there = {worker.name for worker in self.observers if worker.process.here}
+        self.found += judge_seen(world.history, there, profile.told_within, profile.ttl, LAST, docket=self.docket)
+        self.found += [
+            Violation("E6", f"not finished: {worker.name}: {worker.asked}") for worker in world.working if worker.name in there
+        ]
+        if profile.calm:
+            self.found += judge_gifts(world.history, self.docket)
+        world.pass_time(20.0 + 2 * profile.ttl)
+        self.docket.decide("E6")
+        self.found += [Violation("E6", f"left behind: {what}") for what in (*leftovers(world), *nameless(world))]
+
+    def stuck(self) -> str:
+        return f"still waiting: {[(worker.name, worker.asked) for worker in self.world.working]}"
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        found = judge(self.world.history, self.docket, self.profile.ttl)
+        return found + super().judge(coverage)
+
+    def _run_phases(self) -> None:
         """Run the history: first with faults, then without, and at the end with the last candidate.
 
         Raises Stuck if a candidate does not finish after the faults are healed.
@@ -303,29 +322,16 @@ def nameless(world: World) -> list[str]:
     return found
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    play = Play(seed, trace=trace, theme=theme)
-    world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
-    try:
-        play.go()
-        there = {worker.name for worker in play.observers if worker.process.here}
-        found += judge_seen(world.history, there, profile.told_within, profile.ttl, LAST, docket=docket)
-        found += [
-            Violation("E6", f"not finished: {worker.name}: {worker.asked}") for worker in world.working if worker.name in there
-        ]
-        if profile.calm:
-            found += judge_gifts(world.history, docket)
-        world.pass_time(20.0 + 2 * profile.ttl)
-        docket.decide("E6")
-        found += [Violation("E6", f"left behind: {what}") for what in (*leftovers(world), *nameless(world))]
-    except Stuck:
-        found.append(Violation("E6", f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}"))
-    except Exception as error:  # noqa: BLE001 - report any exception with the seed
-        found.append(Violation("E0", f"the history raised {error!r}"))
-    world.close()
-    found = judge(world.history, docket, profile.ttl) + found
-    if coverage is not None:
-        coverage.histories += 1
-        coverage.docket += docket
-        coverage.events += len(world.history)
-    return Run(seed, profile, world, found, play.counts)
+ENOUGH = {
+    "election seen": 4000,
+    "election seen nobody": 1500,
+    "election elected": 2500,
+    "election not elected": 400,
+    "election handed": 150,
+    "election kept": 400,
+    "election cancelled": 5,
+    **{f"script election/{name}": 200 for name in ("join", "proclaim", "observe", "transfer", "notify_observers")},
+}
+"""Minimum counts of events in 1,000 histories of elections."""
+
+SWARM = Swarm(ElectionHistory, ENOUGH, ("E1", "E2", "E3", "E4", "E5", "E6", "E7"))

@@ -7,7 +7,7 @@ Testing", ISSTA 2012). The same seed always gives exactly the same history. Othe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,20 +15,21 @@ from typing import Any
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Sleep
+from holdfast.testing.history import FAULTS as JUDGED_FAULTS
 from holdfast_lab import checkers
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.evidence import UNSETTLING
 from holdfast_lab.judge.safety_rules import Limits, Violation
-from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.lock_client import Lock, spec
 from holdfast_lab.sim.rlock_client import RLock
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.worker import Cancelled, Worker
 from holdfast_lab.sim.world import Process, World
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.swarm import History, Swarm
 
 TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish, whatever faults happen."""
@@ -188,9 +189,6 @@ def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int,
     return ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
 
 
-Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None]]
-
-
 async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
     """Run a worker's rounds."""
     for planned in rounds:
@@ -246,120 +244,113 @@ def nest(seed: int, rounds: Iterable[Round]) -> bool:
     return True
 
 
-def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
-    return Lock(worker, specs[name], fair=fair)
+def _nested(lock: Callable[..., Lock], worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> RLock:
+    return RLock(lock(worker, specs, name, fair=fair))
 
 
-def _nested(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
-    return RLock(_lock(worker, specs, name, fair=fair))
+class LockHistory(History[Profile]):
+    """A history of a lock. The swarms of tickets, permits, broken locks and several locks change parts of it."""
 
+    hangs, fails = "R7", "R0"
+    nests = True
+    """True if the locks of some histories are RLocks, which their holders acquire again."""
 
-def build(
-    seed: int,
-    *,
-    trace: bool = False,
-    rng: random.Random | None = None,
-    program: Program = work,
-    redraw: Callable[[Profile], object] | None = None,
-    lock_of: Callable[..., Any] = _lock,
-    theme: Theme = PLAIN,
-) -> tuple[World, Profile]:
-    """Build the world of a seed, with its workers and faults. Nothing has run yet.
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        rng = self.random_of(seed, theme)
+        profile = draw(rng)
+        self.redraw(seed, profile)
+        theme.redraw(seed, profile, lambda share: int(120 * share**2))
+        super().__init__(seed, rng, profile, trace=trace)
+        world = self.world
+        server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        kinds = {kind for _, kind, _ in profile.faults}
+        if "amnesia" in kinds:
+            server.keep_past()
+        # This draw has random numbers of its own, so that other seeds have the same histories as before.
+        if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
+            profile.guard = max(CLAIM_WINDOW_S, profile.longest)
+            server.declare(profile.guard)
+        profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
+        profile.linger = profile.linger if profile.progress_within is None or profile.mixed else 0.0
+        for number in range(1 + max(process for process, _ in profile.workers)):
+            Process(
+                world,
+                server,
+                f"c{number + 1}",
+                face=rng.choice(("threads", "asyncio")),
+                offset=1000 * rng.random(),
+                rate=1 + rng.choice((0.0, 0.002, -0.002)),
+            )
+            if profile.slow_share:
+                world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+        self._start_workers()
+        for step, kind, lasts in profile.faults:
+            world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
+        theme.begin(seed, world)
 
-    ``program`` is what each worker runs. ``redraw`` may change the profile. ``lock_of`` makes the lock object of a worker.
-    """
-    rng = rng or random.Random(seed)
-    profile = draw(rng)
-    if redraw is not None:
-        redraw(profile)
-    theme.redraw(seed, profile, lambda share: int(120 * share**2))
-    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
-    if profile.mishaps:
-        world.mishap = mishaps(world, profile.mishaps)
-    server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-    kinds = {kind for _, kind, _ in profile.faults}
-    if "amnesia" in kinds:
-        server.keep_past()
-    # This draw has random numbers of its own, so that other seeds have the same histories as before.
-    if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
-        profile.guard = max(CLAIM_WINDOW_S, profile.longest)
-        server.declare(profile.guard)
-    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
-    profile.linger = profile.linger if profile.progress_within is None or profile.mixed else 0.0
-    sharing = {
-        "linger": profile.linger,
-        "max_passes": profile.max_passes,
-        "max_pass_time": profile.max_pass_time,
-        "guard": profile.guard,
-        "progress_within": profile.progress_within,
-    }
-    specs, odd = (
-        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xyz"}
-        for ttl in (profile.ttl, ODD * profile.ttl)
-    )
-    for number in range(1 + max(process for process, _ in profile.workers)):
-        Process(
-            world,
-            server,
-            f"c{number + 1}",
-            face=rng.choice(("threads", "asyncio")),
-            offset=1000 * rng.random(),
-            rate=1 + rng.choice((0.0, 0.002, -0.002)),
-        )
-        if profile.slow_share:
-            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
-    plain = program is work and lock_of is _lock
-    nested = plain and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
-    make = _nested if nested else lock_of
-    for number, (of, rounds) in enumerate(profile.workers):
-        worker = Worker(world.processes[of], str(number + 1))
-        mine = odd if number in profile.odd else specs
-        options = profile.mixed.get(number, {})
-        fair = options.get("fair", profile.fair[of])
-        if options:
-            mine = {name: one._replace(**{key: options[key] for key in options if key != "fair"}) for name, one in mine.items()}
-        worker.start(program(rounds, partial(make, worker, mine, fair=fair)))
-    for step, kind, lasts in profile.faults:
-        world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
-    theme.begin(seed, world)
-    return world, profile
+    def _start_workers(self) -> None:
+        profile = self.profile
+        nested = self.nests and nest(self.seed, (planned for _, rounds in profile.workers for planned in rounds))
+        make = partial(_nested, self.lock) if nested else self.lock
+        specs, odd = self._specs(profile.ttl), self._specs(ODD * profile.ttl)
+        for number, (of, rounds) in enumerate(profile.workers):
+            worker = Worker(self.world.processes[of], str(number + 1))
+            mine = odd if number in profile.odd else specs
+            options = profile.mixed.get(number, {})
+            fair = options.get("fair", profile.fair[of])
+            if options:
+                changed = {key: options[key] for key in options if key != "fair"}
+                mine = {name: one._replace(**changed) for name, one in mine.items()}
+            worker.start(self.work(rounds, partial(make, worker, mine, fair=fair)))
 
+    def _specs(self, ttl: float) -> dict[str, Spec]:
+        profile = self.profile
+        sharing = {
+            "linger": profile.linger,
+            "max_passes": profile.max_passes,
+            "max_pass_time": profile.max_pass_time,
+            "guard": profile.guard,
+            "progress_within": profile.progress_within,
+        }
+        return {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xyz"}
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
+    # Methods that other swarms override
 
+    def random_of(self, seed: int, theme: Theme) -> random.Random:  # noqa: ARG002 - for permits
+        """Return the random numbers of a seed."""
+        return random.Random(seed)
 
-def judged(
-    seed: int,
-    world: World,
-    profile: Profile,
-    coverage: Coverage | None,
-    *,
-    bounds: Limits | None = None,
-    before_end: Callable[[World, Profile], object] | None = None,
-) -> Run[Profile]:
-    """Run a world until its workers have finished, and judge its history by the rules of locks.
+    def redraw(self, seed: int, profile: Profile) -> None:
+        """Change the profile before the theme does."""
 
-    ``bounds`` are the time limits of the rules (None: those of `limits`). ``before_end`` is called before leftovers are
-    recorded.
-    """
-    found: list[Violation] = []
-    try:
+    def lock(self, worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+        """Return the lock object of a worker."""
+        return Lock(worker, specs[name], fair=fair)
+
+    async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+        """Run a worker's rounds."""
+        await work(rounds, lock_of)
+
+    def limits(self) -> Limits:
+        """Return the time limits of the rules."""
+        return limits(self.profile)
+
+    def before_end(self) -> None:
+        """Let time pass after all workers have finished, before leftovers are recorded."""
+
+    # The course of the history
+
+    def go(self) -> None:
+        world, profile = self.world, self.profile
         if world.work(EPOCH + profile.time_limit, int(STEPS * profile.time_limit / TIME_LIMIT)):
-            if before_end is not None:
-                before_end(world, profile)
+            self.before_end()
             settle(world, profile)
         else:
-            found.append(
-                Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps: {waiting(world)}")
-            )
-    except Stuck:
-        found.append(Violation("R7", f"no step is possible, but workers wait: {waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - report any exception with the seed
-        found.append(Violation("R0", f"the history raised {error!r}"))
-    world.close()
-    found += checkers.check(world.history, limits=bounds or limits(profile), coverage=coverage)
-    return Run(seed, profile, world, found)
+            text = f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps: {self.waiting()}"
+            self.found.append(Violation("R7", text))
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        return self.found + checkers.check(self.world.history, limits=self.limits(), coverage=coverage)
 
 
 def limits(profile: Profile) -> Limits:
@@ -388,10 +379,6 @@ def limits(profile: Profile) -> Limits:
     )
 
 
-def waiting(world: World) -> str:
-    return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in world.working))
-
-
 def settle(world: World, profile: Profile) -> None:
     """End a history whose workers have finished: let all leases expire, and record leftovers.
 
@@ -403,3 +390,28 @@ def settle(world: World, profile: Profile) -> None:
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
     world.pass_time(healed + profile.longest + profile.waits + CLAIM_WINDOW_S + 3.0 + SET_BACK)
     write_the_end(world)
+
+
+ENOUGH = {
+    "contended": 100,
+    "handed_over": 100,
+    "again": 100,
+    "renewed": 100,
+    "expired": 20,
+    "lost": 20,
+    "refused": 10,
+    "died_holding": 10,
+    **{f"fault {kind} while held": 5 for kind in sorted(JUDGED_FAULTS)},
+}
+"""Minimum counts of events in 1,000 histories of the lock swarm. With lower counts, the histories prove nothing."""
+
+OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
+"""Rules of every lock, with one or several holders, on one or several servers. "R6 end" names a part of rule R6."""
+
+OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
+"""Rules of a lock that one server grants in the order of its queue."""
+
+OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
+"""Rules of a lock on one server that a process may hand on among its workers."""
+
+SWARM = Swarm(LockHistory, ENOUGH, (*OF_A_LOCK, "R15 resent", "R19"))

@@ -8,49 +8,60 @@ forever. The world is that of the `lock` swarm.
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import Any
 
 from holdfast._core.lock.spec import Spec
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
-from holdfast_lab.sim.lock_client import Lock
 from holdfast_lab.sim.multilock_client import MultiLock
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.swarms import lock as lock_swarm
-from holdfast_lab.swarms.lock import Profile
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.lock import ENOUGH, OF_A_LOCK, LockHistory, Profile
+from holdfast_lab.swarms.swarm import Swarm
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
 """Locks that a worker acquires at once, one for each letter, in the order in which it names them."""
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    made: list[MultiLock] = []
-    rng = random.Random(f"several {seed}")
-    run = lock_swarm.judged(
-        seed,
-        *lock_swarm.build(seed, trace=trace, redraw=partial(_redraw, rng), lock_of=partial(_lock_of, made), theme=theme),
-        coverage,
-    )
-    run.violations += [Violation("M1", what) for lock in made for what in lock.half]
-    if coverage is not None:
-        coverage.docket.judged["M1"] += sum(lock.taken + lock.missed for lock in made)
-    run.counts["several taken"] = sum(lock.taken for lock in made)
-    run.counts["several not taken"] = sum(lock.missed for lock in made)
-    return run
+class MultilockHistory(LockHistory):
+    """A history in which each worker acquires several locks at once."""
+
+    nests = False
+
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        self.made: list[MultiLock] = []
+        super().__init__(seed, trace=trace, theme=theme)
+
+    def redraw(self, seed: int, profile: Profile) -> None:
+        rng = random.Random(f"several {seed}")
+        for _, rounds in profile.workers:
+            for planned in rounds:
+                planned.lock = rng.choice(ORDERS)
+                planned.by_hand = 0.0
+
+    def lock(self, worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+        """Return the lock that ``name`` names, or a MultiLock of several locks, one for each letter."""
+        if len(name) == 1:
+            return super().lock(worker, specs, name, fair=fair)
+        self.made.append(MultiLock(worker, [specs[each] for each in name], fair=fair))
+        return self.made[-1]
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        found = super().judge(coverage)
+        if coverage is not None:
+            coverage.docket.judged["M1"] += sum(lock.taken + lock.missed for lock in self.made)
+        self.counts["several taken"] = sum(lock.taken for lock in self.made)
+        self.counts["several not taken"] = sum(lock.missed for lock in self.made)
+        return found + [Violation("M1", what) for lock in self.made for what in lock.half]
 
 
-def _redraw(rng: random.Random, profile: Profile) -> None:
-    for _, rounds in profile.workers:
-        for planned in rounds:
-            planned.lock = rng.choice(ORDERS)
-            planned.by_hand = 0.0
+ENOUGH_OF_SEVERAL = {
+    **{name: count for name, count in ENOUGH.items() if name != "again" and not name.startswith("fault ")},
+    "several taken": 1000,
+    "several not taken": 200,
+    "script lock/multi_acquire": 2000,
+    "script lock/multi_release": 500,
+}
+"""Minimum counts of events in 1,000 histories of MultiLocks."""
 
-
-def _lock_of(made: list[MultiLock], worker: Worker, specs: dict[str, Spec], names: str, *, fair: bool) -> Any:
-    if len(names) == 1:
-        return Lock(worker, specs[names], fair=fair)
-    made.append(MultiLock(worker, [specs[name] for name in names], fair=fair))
-    return made[-1]
+SWARM = Swarm(MultilockHistory, ENOUGH_OF_SEVERAL, (*OF_A_LOCK, "R15 resent", "M1"))

@@ -10,19 +10,20 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast._core import permit
 from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import READING, SEMAPHORE, WRITING
 from holdfast._core.requests import Sleep, WireError
 from holdfast_lab.judge.coverage import Coverage
+from holdfast_lab.judge.safety_rules import Limits, Violation
 from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.worker import Cancelled
 from holdfast_lab.sim.world import World
-from holdfast_lab.swarms import lock as lock_swarm
-from holdfast_lab.swarms.lock import Profile, Round
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.lock import OF_ONE_SERVER, LockHistory, Round
+from holdfast_lab.swarms.swarm import Swarm
 
 
 @dataclass(slots=True)
@@ -84,22 +85,33 @@ class Users:
                     pass
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    rng = random.Random(f"permits {seed}")
-    limit = rng.choice((1, 2, 2, 3, 5))
-    users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
-    theme.use(seed, users)
-    world, profile = lock_swarm.build(seed, trace=trace, rng=rng, program=users.work, theme=theme)
-    profile.linger = profile.guard = 0.0
-    profile.progress_within = None
-    return world, profile
+class PermitHistory(LockHistory):
+    """A history of a semaphore and a read-write lock."""
 
+    nests = False
+    users: Users
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    world, profile = build(seed, trace=trace, theme=theme)
-    run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
-    run.counts += _counts(world)
-    return run
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        super().__init__(seed, trace=trace, theme=theme)
+        self.profile.linger = self.profile.guard = 0.0
+        self.profile.progress_within = None
+
+    def random_of(self, seed: int, theme: Theme) -> random.Random:
+        rng = random.Random(f"permits {seed}")
+        limit = rng.choice((1, 2, 2, 3, 5))
+        self.users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
+        theme.use(seed, self.users)
+        return rng
+
+    async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+        await self.users.work(rounds, lock_of)
+
+    def limits(self) -> Limits:
+        return replace(super().limits(), permits=True)
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        self.counts += _counts(self.world)
+        return super().judge(coverage)
 
 
 def _counts(world: World) -> Counter[str]:
@@ -119,3 +131,22 @@ def _counts(world: World) -> Counter[str]:
         elif event.kind == "failed" and "Conflict" in event.note:
             counts["permits refused"] += 1
     return counts
+
+
+ENOUGH = {
+    "contended": 1000,
+    "handed_over": 300,
+    "renewed": 300,
+    "expired": 30,
+    "lost": 30,
+    "died_holding": 10,
+    "permits shared": 500,
+    "permits downgraded": 20,
+    "permits limit": 300,
+    "permits refused": 100,
+    **{f"script permit/{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
+    **{f"script permit/{name}": 20 for name in ("change", "limit")},
+}
+"""Minimum counts of events in 1,000 histories of semaphores and read-write locks."""
+
+SWARM = Swarm(PermitHistory, ENOUGH, (*OF_ONE_SERVER, "R17", "R18"))

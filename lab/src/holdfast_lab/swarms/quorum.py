@@ -13,18 +13,30 @@ from holdfast._core.requests import Sleep
 from holdfast_lab import checkers
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Limits, Violation
-from holdfast_lab.sim.faults import QUORUM_FAULTS, mishaps
+from holdfast_lab.sim.faults import QUORUM_FAULTS
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.quorum_client import Redlock, ServerGroup, described
 from holdfast_lab.sim.quorum_driver import QuorumWorker
 from holdfast_lab.sim.rlock_client import RLock
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Face, Process, World
-from holdfast_lab.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIMIT, Round, nest, progress_within, waiting, work
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.lock import (
+    ECHO,
+    ENOUGH,
+    OF_ANY_LOCK,
+    PROMPT,
+    SET_BACK,
+    STEPS,
+    TIME_LIMIT,
+    Round,
+    nest,
+    progress_within,
+    work,
+)
+from holdfast_lab.swarms.swarm import History, Swarm
 
 QUICK = 2e-6
 """Mean delay of messages in the fastest histories. Fences taken from clocks alone would not rise so fast."""
@@ -136,35 +148,49 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
             profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, ServerGroup]:
-    rng = random.Random(seed)
-    profile = draw(rng)
-    theme.redraw(seed, profile, lambda share: int(300 * share**2))
-    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
-    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
-    if profile.mishaps:
-        world.mishap = mishaps(world, profile.mishaps)
-    server_group = ServerGroup(world, profile.longest)
-    for number, skew in enumerate(profile.skews):
-        server = Server(world, f"s{number + 1}", offset=skew, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-        if skew > SHORTEST / 2:
-            world.note("fault", server.name, note="clock is ahead", until=world.now)
-        if profile.has("amnesia"):
-            server.keep_past()
-        if profile.declared:
-            server_group.declare(server)
-    for number in range(1 + max(process for process, _ in profile.workers)):
-        _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
-        if profile.slow_share:
-            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
-    nested = nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
-    for number, (of, rounds) in enumerate(profile.workers):
-        worker = QuorumWorker(world.processes[of], str(number + 1))
-        worker.start(work(rounds, partial(_rlock if nested else _lock, worker, server_group, profile, fair=profile.fair[of])))
-    for step, kind, lasts in profile.faults:
-        world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
-    theme.begin(seed, world)
-    return world, profile, server_group
+class QuorumHistory(History[Profile]):
+    """A history of a lock on several servers."""
+
+    hangs, fails = "R7", "R0"
+
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        rng = random.Random(seed)
+        profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: int(300 * share**2))
+        profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
+        super().__init__(seed, rng, profile, trace=trace)
+        world = self.world
+        self.server_group = server_group = ServerGroup(world, profile.longest)
+        for number, skew in enumerate(profile.skews):
+            server = Server(world, f"s{number + 1}", offset=skew, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+            if skew > SHORTEST / 2:
+                world.note("fault", server.name, note="clock is ahead", until=world.now)
+            if profile.has("amnesia"):
+                server.keep_past()
+            if profile.declared:
+                server_group.declare(server)
+        for number in range(1 + max(process for process, _ in profile.workers)):
+            _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
+            if profile.slow_share:
+                world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+        nested = nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+        for number, (of, rounds) in enumerate(profile.workers):
+            worker = QuorumWorker(world.processes[of], str(number + 1))
+            make = partial(_rlock if nested else _lock, worker, server_group, profile, fair=profile.fair[of])
+            worker.start(work(rounds, make))
+        for step, kind, lasts in profile.faults:
+            world.plan(1 + step, partial(QUORUM_FAULTS[kind], world, rng, lasts))
+        theme.begin(seed, world)
+
+    def go(self) -> None:
+        world = self.world
+        if world.work(EPOCH + TIME_LIMIT, STEPS):
+            self.found += settle(world, self.profile, self.server_group)
+        else:
+            self.found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {self.waiting()}"))
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        return self.found + checkers.check(self.world.history, limits=limits(self.profile), coverage=coverage)
 
 
 def _process(world: World, name: str, rng: random.Random, far: float, distance: float) -> Process:
@@ -184,23 +210,6 @@ def _lock(worker: Worker, server_group: ServerGroup, profile: Profile, name: str
 
 def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: str, *, fair: bool) -> RLock:
     return RLock(_lock(worker, server_group, profile, name, fair=fair))
-
-
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    world, profile, server_group = build(seed, trace=trace, theme=theme)
-    found: list[Violation] = []
-    try:
-        if not world.work(EPOCH + TIME_LIMIT, STEPS):
-            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {waiting(world)}"))
-        else:
-            found += settle(world, profile, server_group)
-    except Stuck:
-        found.append(Violation("R7", f"no step is possible, but workers wait: {waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - report any exception with the seed
-        found.append(Violation("R0", f"the history raised {error!r}"))
-    world.close()
-    found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
-    return Run(seed, profile, world, found)
 
 
 def limits(profile: Profile) -> Limits:
@@ -252,3 +261,15 @@ async def _probe(lock: Redlock, wait: float, got: list[bool]) -> None:
         await Sleep(0.01)
         await lock.release(lease)
         got.append(True)
+
+
+ENOUGH_OF_VOTES = {
+    **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
+    "died_holding": 3,
+    "passed": 50,
+    "script quorum/confirm": 500,
+    "script lock/renew": 500,
+}
+"""Minimum counts of events in 1,000 histories of a lock on several servers."""
+
+SWARM = Swarm(QuorumHistory, ENOUGH_OF_VOTES, (*OF_ANY_LOCK, "R1", "R4", "R7", "R19"))

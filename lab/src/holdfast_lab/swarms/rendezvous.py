@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast._core.rendezvous import barrier, latch
 from holdfast._core.requests import Run as Call
 from holdfast._core.requests import Sleep
-from holdfast_lab.judge import rendezvous_rules as judge
+from holdfast_lab.judge import rendezvous_rules as rules_of
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.rendezvous_rules import RendezvousHistory
 from holdfast_lab.judge.safety_rules import Violation
-from holdfast_lab.judge.verdicts import Docket
-from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousClient, flag, meeting
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import Face, Process, World
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.sim.world import Face, Process
+from holdfast_lab.swarms.swarm import History, Swarm
 
 TIME_LIMIT = 900.0
 STEPS = 60_000
@@ -89,17 +87,16 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-class Play:
-    """One history: its world, its workers and its phases."""
+class MeetingHistory(History[Profile]):
+    """A history of a barrier, a latch or an event."""
 
-    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
-        rng = self.rng = random.Random(f"meetings {seed}")
-        self.profile = profile = draw(rng)
+    hangs, fails = "B0", "B0"
+
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        profile = draw(rng := random.Random(f"meetings {seed}"))
         theme.redraw(seed, profile, lambda share: 8.0 * share**2)
-        self.docket = Docket()
-        self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
-        if profile.mishaps:
-            world.mishap = mishaps(world, profile.mishaps)
+        super().__init__(seed, rng, profile, trace=trace)
+        world = self.world
         self.rendezvous = Rendezvous(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.barrier_spec = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3), profile.keep_ms)
         self.flag = flag(profile.what, profile.count if profile.what == "latch" else 1, TIMEOUT, profile.keep_ms)
@@ -193,41 +190,43 @@ class Play:
 
     # The course of the history
 
-    def go(self) -> list[Violation]:
+    def go(self) -> None:
         world, profile = self.world, self.profile
         try:
             ended = world.work(EPOCH + profile.pace * TIME_LIMIT, int(profile.pace * STEPS))
         except Stuck:
             ended = False
-        found = []
         self.docket.decide("B0")
         if not ended:
             who = ", ".join(sorted(worker.name for worker in world.working))
-            found.append(Violation("B0", f"never finished: {who}"))
+            self.found.append(Violation("B0", f"never finished: {who}"))
         else:
             world.mishap = None
             world.pass_time(60.0)
             self.docket.decide("B9")
-            found += [Violation("B9", f"left behind: {what}") for what in leftovers(world)]
+            self.found += [Violation("B9", f"left behind: {what}") for what in leftovers(world)]
         kinds = {kind for _, kind, _ in profile.faults}
         only = set() if profile.mishaps or profile.slow_share else kinds
         case = RendezvousHistory(world.history, profile.count, profile.ttl, profile.acts, profile.calm, only, self.docket)
-        rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
-        return found + list(rules[profile.what](case))
+        rules = {"barrier": rules_of.barrier, "latch": rules_of.latch, "event": rules_of.event}
+        self.found += rules[profile.what](case)
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        history = self.world.history
+        self.counts.update(f"meeting {event.kind}" for event in history)
+        self.counts.update(f"meeting {event.note}" for event in history if event.kind == "parted")
+        return super().judge(coverage)
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    play = Play(seed, trace=trace, theme=theme)
-    world = play.world
-    try:
-        found = play.go()
-    except Exception as error:  # noqa: BLE001 - report any exception with the seed
-        found = [Violation("B0", f"the history raised {error!r}")]
-    world.close()
-    counts = Counter(f"meeting {event.kind}" for event in world.history)
-    counts.update(f"meeting {event.note}" for event in world.history if event.kind == "parted")
-    if coverage is not None:
-        coverage.histories += 1
-        coverage.docket += play.docket
-        coverage.events += len(world.history)
-    return Run(seed, play.profile, world, found, counts)
+ENOUGH = {
+    "script rendezvous/barrier": 15_000,
+    "script rendezvous/latch": 5_000,
+    **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
+    **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
+    "meeting crashed": 100,
+    "meeting cancelled": 20,
+    "meeting uncounted": 20,
+}
+"""Minimum counts of events in 1,000 histories of barriers, latches and events."""
+
+SWARM = Swarm(MeetingHistory, ENOUGH, ("B0", "B1", "B1 left", "B2", "B3", "B4", "B4 told", "B9", "L1", "L2", "L3", "L4"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,18 +12,17 @@ from holdfast._core.requests import Sleep, WireError
 from holdfast._core.schedule.commands import JobFacts, order, overview
 from holdfast._core.schedule.job import BESIDE, JOBS, Keys, Options
 from holdfast.schedule.timetable import Every
-from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.schedule_rules import Served, judge
-from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.schedule_client import ANSWER_WITHIN, Service
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Process, World
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.sim.world import Process
+from holdfast_lab.swarms.swarm import History, Swarm
 
 KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
 """Kinds of faults that a history may have. "slay" kills every process that runs a job."""
@@ -127,18 +125,17 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-class Play:
-    """One history: its world, its processes and its phases."""
+class ScheduleHistory(History[Profile]):
+    """A history of a schedule."""
 
+    hangs, fails = "S6", "S0"
     keys = Keys.of("s")
 
-    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
-        rng = self.rng = random.Random(f"schedule {seed}")
-        self.profile = profile = draw(rng)
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        profile = draw(rng := random.Random(f"schedule {seed}"))
         theme.redraw(seed, profile, lambda share: profile.lasts * share)
-        self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
-        if profile.mishaps:
-            world.mishap = mishaps(world, profile.mishaps)
+        super().__init__(seed, rng, profile, trace=trace)
+        world = self.world
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.services: list[Service] = []
         self.last = EPOCH + profile.lasts
@@ -236,7 +233,36 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
-        """Run the history until its faults are healed, and then until each due run must have begun or have been skipped.
+        self._run_phases()
+        world, profile, jobs = self.world, self.profile, self.facts()
+        served = Served(
+            world.history,
+            jobs,
+            {name: (when.seconds, options) for name, (when, options) in profile.jobs.items()},
+            new_since={name: self.new_since(name) for name in profile.jobs} if self.redefined else None,
+            now=world.now,
+            shown=self.server.shown,
+            steady=not profile.slow_share,
+            calm=profile.calm,
+            roomy=profile.limit > 1,
+            slack=0.0,
+            prompt=0.1 + 20 * profile.latency if profile.limit > 1 else float("inf"),
+        )
+        self.found += judge(served)
+        served.docket.decide("S8")
+        self.docket = served.docket
+        counts = self.counts
+        counts.update(f"tick {entry.status}" for known in jobs for entry in known.entries for _ in range(entry.ticks))
+        counts["schedule abandoned"] += sum(service.abandoned for service in self.services)
+        counts["schedule redefined"] += self.redefined
+        counts.update(["tick attempts" for known in jobs for entry in known.entries if entry.attempt > 1])
+        self.found += [Violation("S8", f"left behind: {what}") for what in self.end()]
+
+    def stuck(self) -> str:
+        return f"{self.server.calls} requests: a process sends requests in a busy loop"
+
+    def _run_phases(self) -> None:
+        """Run the history until its faults are healed, and then for the time in which each due run must begin or be skipped.
 
         Raises Stuck if the processes send too many requests.
         """
@@ -281,40 +307,17 @@ def _between(low: float, high: float, rng: random.Random) -> float:
     return low + (high - low) * rng.random()
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    play = Play(seed, trace=trace, theme=theme)
-    world, found, counts = play.world, [], Counter[str]()
-    try:
-        play.go()
-        jobs = play.facts()
-        served = Served(
-            world.history,
-            jobs,
-            {name: (when.seconds, options) for name, (when, options) in play.profile.jobs.items()},
-            new_since={name: play.new_since(name) for name in play.profile.jobs} if play.redefined else None,
-            now=world.now,
-            shown=play.server.shown,
-            steady=not play.profile.slow_share,
-            calm=play.profile.calm,
-            roomy=play.profile.limit > 1,
-            slack=0.0,
-            prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
-        )
-        found += judge(served)
-        served.docket.decide("S8")
-        if coverage is not None:
-            coverage.docket += served.docket
-        counts.update(f"tick {entry.status}" for known in jobs for entry in known.entries for _ in range(entry.ticks))
-        counts["schedule abandoned"] += sum(service.abandoned for service in play.services)
-        counts["schedule redefined"] += play.redefined
-        counts.update(["tick attempts" for known in jobs for entry in known.entries if entry.attempt > 1])
-        found += [Violation("S8", f"left behind: {what}") for what in play.end()]
-    except Stuck:
-        found.append(Violation("S6", f"{play.server.calls} requests: a process sends requests in a busy loop"))
-    except Exception as error:  # noqa: BLE001 - report any exception with the seed
-        found.append(Violation("S0", f"the history raised {error!r}"))
-    world.close()
-    if coverage is not None:
-        coverage.histories += 1
-        coverage.events += len(world.history)
-    return Run(seed, play.profile, world, found, counts)
+ENOUGH = {
+    "script schedule/serve": 10_000,
+    "script lock/renew": 1_000,
+    "tick ok": 3_000,
+    "tick cancelled": 30,
+    "tick crashed": 50,
+    "tick skipped": 300,
+    "tick missed": 100,
+    "tick timed-out": 100,
+    "tick attempts": 50,
+}
+"""Minimum counts in 1,000 histories of schedules. They count runs of scripts, and ticks by their outcome."""
+
+SWARM = Swarm(ScheduleHistory, ENOUGH, ("S1", "S2", "S3", "S4", "S5", "S6", "S6 prompt", "S7", "S7 peace", "S8", "S9"))

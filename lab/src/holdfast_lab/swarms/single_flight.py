@@ -27,15 +27,15 @@ from holdfast_lab.judge.evidence import Evidence
 from holdfast_lab.judge.excuses import AMNESIA, CLOCK, Upsets
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
-from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.single_flight_client import CacheClient, Source
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Face, Process, World
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.swarm import History, Swarm
 
 TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish."""
@@ -139,48 +139,46 @@ async def work(client: CacheClient, rounds: list[Round]) -> None:
         await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    profile = draw(rng := random.Random(seed))
-    theme.redraw(seed, profile, lambda share: int(120 * share**2))
-    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
-    if profile.mishaps:
-        world.mishap = mishaps(world, profile.mishaps)
-    server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-    source = Source(entry_spec("hf:cache:", "c", "x", lease=profile.lease), profile.ttl, profile.stale)
-    for number in range(1 + max(process for process, _ in profile.workers)):
-        rate = 1 + rng.choice((0.0, 0.002, -0.002))
-        face: Face = rng.choice(("threads", "asyncio"))
-        Process(world, server, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
-        if profile.slow_share:
-            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
-    for number, (of, rounds) in enumerate(profile.workers):
-        worker = Worker(world.processes[of], str(number + 1))
-        worker.start(work(CacheClient(worker, source), rounds))
-    for step, kind, lasts in profile.faults:
-        world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
-    theme.begin(seed, world)
-    return world, profile
+class FlightHistory(History[Profile]):
+    """A history of many lookups of one key."""
 
+    hangs, fails = "S4", "S0"
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    world, profile = build(seed, trace=trace, theme=theme)
-    found: list[Violation] = []
-    try:
+    def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
+        profile = draw(rng := random.Random(seed))
+        theme.redraw(seed, profile, lambda share: int(120 * share**2))
+        super().__init__(seed, rng, profile, trace=trace)
+        world = self.world
+        server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        source = Source(entry_spec("hf:cache:", "c", "x", lease=profile.lease), profile.ttl, profile.stale)
+        for number in range(1 + max(process for process, _ in profile.workers)):
+            rate = 1 + rng.choice((0.0, 0.002, -0.002))
+            face: Face = rng.choice(("threads", "asyncio"))
+            Process(world, server, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
+            if profile.slow_share:
+                world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+        for number, (of, rounds) in enumerate(profile.workers):
+            worker = Worker(world.processes[of], str(number + 1))
+            worker.start(work(CacheClient(worker, source), rounds))
+        for step, kind, lasts in profile.faults:
+            world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
+        theme.begin(seed, world)
+
+    def go(self) -> None:
+        world = self.world
         if world.work(EPOCH + TIME_LIMIT, STEPS):
-            settle(world, profile)
+            settle(world, self.profile)
         else:
-            found.append(Violation("S4", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps"))
-    except Stuck:
-        found.append(Violation("S4", "no step is possible, but a worker waits"))
-    except Exception as error:  # noqa: BLE001 - report any exception with the seed
-        found.append(Violation("S0", f"the history raised {error!r}"))
-    world.close()
-    case = Case(world.history, profile)
-    found += [violation for rule in RULES for violation in rule(case)]
-    if coverage is not None:
-        coverage.docket += case.docket
-        coverage.add(Evidence(event for event in world.history if event.kind in {"fault", "healed"}))
-    return Run(seed, profile, world, found, case.counts())
+            self.found.append(Violation("S4", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps"))
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        case = Case(self.world.history, self.profile)
+        found = self.found + [violation for rule in RULES for violation in rule(case)]
+        if coverage is not None:
+            coverage.docket += case.docket
+            coverage.add(Evidence(event for event in self.world.history if event.kind in {"fault", "healed"}))
+        self.counts = case.counts()
+        return found
 
 
 def settle(world: World, profile: Profile) -> None:
@@ -446,3 +444,19 @@ RULES = (
     s4_who_waits_is_told,
     s5_all_is_in_order,
 )
+
+ENOUGH = {
+    "flight found": 2000,
+    "flight load": 1000,
+    "flight waited": 200,
+    "flight stale": 20,
+    "flight refused land": 100,
+    "flight aborted": 200,
+    "flight voided": 200,
+    "flight died loading": 10,
+    **{f"script single_flight/{name}": 200 for name in ("get_or_lease", "store", "cancel_load")},
+    **{f"script single_flight/{name}": 50 for name in ("delete", "invalidate")},
+}
+"""Minimum counts of events in 1,000 histories of single flight."""
+
+SWARM = Swarm(FlightHistory, ENOUGH, ("S1", "S1 old", "S2", "S3", "S3 lost", "S4", "S5"))

@@ -9,19 +9,19 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast._core.requests import Sleep
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.evidence import Evidence
 from holdfast_lab.judge.safety_rules import Limits, Violation
 from holdfast_lab.sim.lock_client import Lease, Lock
-from holdfast_lab.sim.theme import PLAIN, Theme
+from holdfast_lab.sim.theme import Theme
 from holdfast_lab.sim.ticket_client import IssuedTicket, issue, out, redeem
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import World
 from holdfast_lab.swarms import lock as lock_swarm
-from holdfast_lab.swarms.lock import ECHO, PROMPT, Profile, Round
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.lock import ECHO, OF_A_LOCK, PROMPT, LockHistory, Profile, Round
+from holdfast_lab.swarms.swarm import Swarm
 
 SHARE = 0.6
 """Share of the leases that are handed over by a ticket. The others are released."""
@@ -120,22 +120,45 @@ class TicketMail:
             await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, TicketMail]:
-    rng = random.Random(f"ticket {seed}")
-    post = TicketMail(rng)
-    world, post.profile = lock_swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)
-    return world, post.profile, post
+class TicketHistory(LockHistory):
+    """A history in which tickets hand the lock over."""
 
+    nests = False
+    post: TicketMail
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    world, profile, post = build(seed, trace=trace, theme=theme)
-    run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
-    case = Evidence(world.history)
-    run.violations += judge(post.slips, case)
-    if coverage is not None:
-        coverage.docket += case.docket
-    run.counts += counts(post)
-    return run
+    def random_of(self, seed: int, theme: Theme) -> random.Random:  # noqa: ARG002 - for permits
+        rng = random.Random(f"ticket {seed}")
+        self.post = TicketMail(rng)
+        return rng
+
+    def redraw(self, seed: int, profile: Profile) -> None:  # noqa: ARG002 - for several locks
+        self.post.profile = profile
+
+    async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+        await self.post.work(rounds, lock_of)
+
+    def limits(self) -> Limits:
+        return limits(self.profile)
+
+    def before_end(self) -> None:
+        """Let the tickets expire that nobody has redeemed.
+
+        If there are none, let time pass only until the last messages have arrived, so that leftovers are noticed before leases
+        expire.
+        """
+        world, profile = self.world, self.profile
+        world.mishap = None
+        world.pass_time(PROMPT * profile.latency)
+        if out(world):
+            world.pass_time(1.03 * profile.longest + 1.0)
+
+    def judge(self, coverage: Coverage | None) -> list[Violation]:
+        found, case = super().judge(coverage), Evidence(self.world.history)
+        found += judge(self.post.slips, case)
+        if coverage is not None:
+            coverage.docket += case.docket
+        self.counts += counts(self.post)
+        return found
 
 
 def limits(profile: Profile) -> Limits:
@@ -146,17 +169,6 @@ def limits(profile: Profile) -> Limits:
     """
     usual = lock_swarm.limits(profile)
     return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0), tickets=True)
-
-
-def _let_run_out(world: World, profile: Profile) -> None:
-    """Let the tickets expire that nobody has redeemed.
-
-    If there are none, let only the last messages arrive, so that leftovers are noticed before leases expire.
-    """
-    world.mishap = None
-    world.pass_time(PROMPT * profile.latency)
-    if out(world):
-        world.pass_time(1.03 * profile.longest + 1.0)
 
 
 def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
@@ -190,3 +202,20 @@ def counts(post: TicketMail) -> Counter[str]:
     found["ticket redeemed"] = sum(len(slip.taken) for slip in post.slips)
     found["ticket lost"] = post.lost
     return found
+
+
+ENOUGH = {
+    "contended": 100,
+    "renewed": 100,
+    "lost": 20,
+    "died_holding": 5,
+    "ticket issued": 2000,
+    "ticket redeemed": 1500,
+    "ticket used": 500,
+    "ticket lost": 300,
+    "ticket expired": 100,
+    "script lock/exchange_token": 5000,
+}
+"""Minimum counts of events in 1,000 histories of locks that are handed over by tickets."""
+
+SWARM = Swarm(TicketHistory, ENOUGH, (*OF_A_LOCK, "T1", "T3"))

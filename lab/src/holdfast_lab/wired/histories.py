@@ -44,6 +44,7 @@ from holdfast._runtime.drivers import aio, aio_cluster, aio_quorum, sync, sync_q
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.fanout import OWED_S
 from holdfast.errors import HoldfastError
+from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.sim.theme import Theme
@@ -351,14 +352,18 @@ class History:
         self._asked = 0
         world.watchers.append(self._look)
 
-    def tell(self) -> None:
-        """Run the history to its end. A violation is recorded in `run`."""
+    def tell(self, coverage: Coverage | None = None) -> Run[Profile]:
+        """Run the history to its end, and judge it. Add the verdicts to ``coverage``, unless it is None."""
         try:
             self._tell()
         except Stuck:
             self._violated("T3", "a worker waits forever, and no event is planned")
         except Exception as error:  # noqa: BLE001 - report any exception with the seed
             self._violated("T0", f"the history raised {error!r}")
+        if coverage is not None:
+            coverage.histories += 1
+            coverage.docket += self.docket
+        return self.run
 
     def _tell(self) -> None:
         if self.nodes is not None:

@@ -1,23 +1,31 @@
-"""The entry of the swarm `wired`."""
+"""The swarm `wired`, of histories over scripted sockets."""
 
 from __future__ import annotations
 
-from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.swarms.result import Run
-from holdfast_lab.wired.histories import History, Profile
+from holdfast_lab.swarms.swarm import Swarm
+from holdfast_lab.wired.histories import FAULTS, History
 from holdfast_lab.wired.objects import ObjectHistory
 
 
-def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False, theme: Theme = PLAIN) -> Run[Profile]:
-    """Run the history of a seed over scripted sockets, and judge it by the rules T1 to T7.
+def history(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> History:
+    """Draw the history of a seed. If ``trace`` is True, it also has the bytes that are sent and received."""
+    return (ObjectHistory if theme.name == "objects" else History)(seed, trace=trace, theme=theme)
 
-    If ``trace`` is True, the history also has the bytes that are sent and received.
-    """
-    kind = ObjectHistory if theme.name == "objects" else History
-    history = kind(seed, trace=trace, theme=theme)
-    history.tell()
-    if coverage is not None:
-        coverage.histories += 1
-        coverage.docket += history.docket
-    return history.run
+
+ENOUGH = {
+    **{f"wired {fault}": 500 for fault in FAULTS},
+    "wired closed": 100,
+    "wired taken": 1000,
+    "wired renewed": 500,
+    "wired released": 500,
+    "wired answered": 2000,
+    "wired answered by link": 2000,
+    "wired cancelled": 50,
+    "script EVAL": 1000,
+    "script EVALSHA": 5000,
+    "script SUBSCRIBE": 500,
+}
+"""Minimum counts of events and of commands in 1,000 histories of the real drivers over scripted sockets."""
+
+SWARM = Swarm(history, ENOUGH, ("T1", "T2", "T3", "T4"))
