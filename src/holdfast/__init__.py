@@ -6,7 +6,7 @@
     with db.lock("invoice:42", wait=5) as lease:     # LockTimeout if it is still busy after 5 seconds
         print("nobody else has the lock; fence", lease.fence)
 
-Each method of `connect` is also a class or function that takes the client as its first argument: `Lock(client, "invoice:42")`.
+Each method of ``db`` is also a class or function that takes the client as its first argument: `Lock(client, "invoice:42")`.
 The URL `local://` starts a server on this machine (``pip install "holdfast[server]"``). The names by task:
 
 * one holder at a time: `Lock`, `FairLock`, `RLock`, `MultiLock`, `locked` (a decorator), `Redlock` (several servers)
@@ -14,12 +14,12 @@ The URL `local://` starts a server on this machine (``pip install "holdfast[serv
 * one leader: `Election`
 * a function runs once for each key: `once`
 * cached values, each loaded by one caller: `Cache`
-* jobs at times, each run once over all machines: `Schedule`
+* scheduled jobs, each run by one of all machines: `Schedule`
 * wait for each other: `Event`, `Barrier`, `CountDownLatch`
 * change several keys together: `transaction`, `transactional`
 * refuse late writes of a former holder: `holdfast.fencing`
 * continue in another process with a held lock: `redeem`, with the `Ticket` of ``lease.ticket()``
-* see who holds a lock, or revoke it: `Inspector`, `find_deadlocks`; in a shell, ``holdfast --help``
+* see who holds a lock, or end its lease: `Inspector`, `find_deadlocks`; in a shell, ``holdfast --help``
 * several servers for the first time: `declare_new`; at the end of a program: `close`
 
 All errors are subclasses of `HoldfastError` (module `holdfast.errors`). `holdfast.aio` has the same names for asyncio,

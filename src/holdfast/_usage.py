@@ -1,4 +1,4 @@
-"""Add an example of a right call to the TypeError that Python raises if arguments do not fit a function."""
+"""Add an example of a correct call to the TypeError that Python raises if arguments do not fit a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator of methods. If the arguments of a call do not fit, the TypeError ends with ``usage``.
 
-    ``usage``: an example of a right call. The error names the method by the public class, without ``Base``.
+    ``usage``: an example of a correct call. The error names the method by the public class, without ``Base``.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -33,7 +33,7 @@ def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
-    """Add the right call, ``usage``, to a TypeError that Python raised because the arguments did not fit.
+    """Add an example of a correct call, ``usage``, to a TypeError that Python raised because the arguments did not fit.
 
     Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. A TypeError that the
     function itself raised also stays: it is recognised by the second frame of its traceback.
@@ -56,7 +56,7 @@ def usage_of(function: Callable[..., object], name: str, without: int = 0) -> st
 
 
 def replace_usage(error: TypeError, usage: str, other: str) -> None:
-    """In an error to which `explain` has added the right call ``usage``, replace this call by ``other``."""
+    """In an error to which `explain` has added the example ``usage``, replace this example by ``other``."""
     text = str(error)
     if text.endswith(f"; write {usage}"):
         error.args = (f"{text.removesuffix(usage)}{other}",)

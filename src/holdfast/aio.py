@@ -6,7 +6,7 @@
     async with db.lock("invoice:42", wait=5) as lease:     # LockTimeout if it is still busy after 5 seconds
         print("nobody else has the lock; fence", lease.fence)
 
-``help(holdfast)`` says which class is for which task.
+``help(holdfast)`` lists the classes by what they are for.
 """
 
 from __future__ import annotations

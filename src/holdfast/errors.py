@@ -6,7 +6,7 @@ HoldfastError
 ├── Deadlock                          several clients wait for each other's locks; this one gave up, so that the others go on
 ├── ResultNotKept                     the call ran earlier and its result could not be stored; the function is not run again
 ├── LeaseLost                         the lease has ended although it was not released, so another client may hold the lock now
-├── NotHeld (also RuntimeError)       release or renewal of a lock that this process does not hold
+├── NotHeld (also RuntimeError)       release or renewal of a lock that this object does not hold
 │   └── ReleasedTooOften              (also ValueError) release of more permits of a semaphore than this object holds
 ├── HolderChanged                     the lock was not broken, because another client than the expected one holds it
 ├── NoCandidate (also LookupError)    no candidate of that name is campaigning; the leader continues to lead
@@ -15,7 +15,7 @@ HoldfastError
 ├── TransactionConflict               a watched key was changed, or the connection lost, before EXEC: no command was executed
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or it refused the command; ``code`` is its error code
-├── ConfigError (also ValueError)     an invalid argument, refused before anything was sent
+├── ConfigError (also ValueError)     an argument is invalid, or does not fit the data on the server; nothing was changed there
 ├── holdfast.BrokenBarrier            a barrier is broken, so waits at it fail until a reset (also threading.BrokenBarrierError)
 ├── schedule.JobFailed                the command of a job ended with an exit code other than 0, or could not be started
 └── schedule.Cancelled                a job ended early because it was cancelled
@@ -197,7 +197,7 @@ class ServerError(HoldfastError):
 
 
 class ConfigError(HoldfastError, ValueError):
-    """An invalid argument, URL or client, refused before anything was sent. ``parameter`` is the parameter's name."""
+    """An argument, URL or client is invalid, or does not fit the data on the server. ``parameter`` is the parameter's name."""
 
     parameter: str
 

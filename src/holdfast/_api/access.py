@@ -153,7 +153,7 @@ FEATURES = {
 """The scripts, commands, keys and channels of each feature of holdfast. A test compares this table with the sources."""
 
 SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "PUBSUB|SHARDNUMSUB"}
-"""Maps commands to the commands that a Cluster needs instead. The oldest supported servers know none of the latter."""
+"""Maps each pub/sub command to the command that a Cluster needs instead, which servers before 7.0 do not know."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
 """Commands that the oldest supported servers do not know, and therefore refuse in an ACL rule.

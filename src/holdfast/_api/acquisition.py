@@ -90,8 +90,8 @@ class BaseAcquisition(BaseLock[L, Client]):
         return await self._run_on(driver, self._try(attempt, wait))
 
     async def _release_failed(self, failed: HoldfastError, core: Any, error: BaseException | None) -> None:
-        """Handle an exception of the release at the end of a ``with`` statement. ``error`` is the exception of its body, if
-        any."""
+        """Handle the error of a release at the end of a ``with`` statement: raise it, warn, or add it to ``error``, the
+        exception of the body (or None)."""
         match failed:
             case NotHeld():
                 # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired

@@ -8,4 +8,4 @@ from holdfast._api import broken_barrier
 
 
 class BrokenBarrier(broken_barrier.BrokenBarrier, asyncio.BrokenBarrierError):
-    """Raised by `Barrier.wait` if the barrier is broken, or breaks meanwhile. It is also an `asyncio.BrokenBarrierError`."""
+    """Raised by `Barrier.wait` if the barrier is or becomes broken. It is also an `asyncio.BrokenBarrierError`."""

@@ -50,7 +50,7 @@ class Member(NamedTuple):
     endpoint: Callable[[], Any]
     """Returns the server or servers that have the lock now."""
     locate: Callable[[], Coroutine[Any, Any, None]]
-    """Looks up the server in a Cluster."""
+    """Looks up the server that has the lock in a Cluster."""
     driver: Callable[[], Any]
     new_attempt: Callable[[Any], Attempt]
     acquire: Callable[[Attempt, float | None], Coroutine[Any, Any, Grant | Busy]]
@@ -252,7 +252,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     def progress(self) -> None:
         """Report that the holder makes progress, so that its ``progress_within`` seconds start again. Asks no server.
 
-        This counts for the latest acquisition by this object. Raises NotHeld if this object holds nothing, LeaseLost if the
+        The report is about the latest acquisition by this object. Raises NotHeld if this object holds nothing, LeaseLost if the
         lease is lost.
         """
         if self._current is None:

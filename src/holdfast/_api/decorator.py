@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", default=frozenset())
-"""Locks that the current call stack holds through this decorator, each as (thread or task, server, key)."""
+"""Locks that the current call stack holds through `locked`, each as (thread or task, server, key)."""
 
 
 class Skipping(Protocol):

@@ -37,9 +37,10 @@ def told(error: WireError, what: str, key: str, rights: Iterable[str] | None = N
 
 
 def cause(error: BaseException) -> BaseException | None:
-    """Return the error of the system or client library that caused an internal error, as cause of the user's error; or None.
+    """Return the error of the system or client library that caused an internal error; None if there is none.
 
-    The internal error and the frames are left out, because they would print sixty lines about the inside of holdfast.
+    It becomes the ``__cause__`` of the user's error. Internal errors and frames are left out, because a traceback would print
+    sixty lines about them.
     """
     found: BaseException | None = error
     while isinstance(found, Trouble):

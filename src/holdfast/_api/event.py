@@ -188,7 +188,7 @@ class AioEvent(BaseLatch):
 
 
 class CountDownLatch(BaseLatch):
-    """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
+    """A latch that opens when ``count`` things are done, in any processes. `wait` waits until the latch is open.
 
     Each call of `count_down` counts once, even if its answer is lost and the request is sent again. Of the calls with the same
     name (``by``), only the first counts. Once open, the latch stays open until `reset`.
@@ -242,7 +242,7 @@ class CountDownLatch(BaseLatch):
 
 @of_asyncio
 class AioCountDownLatch(BaseLatch):
-    """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
+    """A latch that opens when ``count`` things are done, in any processes. `wait` waits until the latch is open.
 
     Each call of `count_down` counts once, even if its answer is lost and the request is sent again. Of the calls with the same
     name (``by``), only the first counts. Once open, the latch stays open until `reset`.

@@ -90,7 +90,7 @@ class LockInfo:
     used: int
     """Number of permits that are held. A plain lock has one permit."""
     limit: int
-    """Total number of permits: the limit of a semaphore, the permits of a writer for a read-write lock, else 1."""
+    """Total number of permits: the limit of a semaphore, the number that the writer of a read-write lock takes, else 1."""
     votes: int
     """Number of servers that name these holders; 0 if the lock has no holder."""
     servers: int

@@ -393,7 +393,7 @@ class BaseOnce(Steps):
         return bool(kept)
 
     async def _failed(self, running: Running, error: BaseException) -> None:
-        """Store the exception if its type is in ``errors``, else free the key. The caller re-raises ``error``."""
+        """Store the exception if its type is in ``errors``, else give up the lease. The caller re-raises ``error``."""
         if not running.here:
             return
         kept: bool | None = not running.load.lost
@@ -408,7 +408,7 @@ class BaseOnce(Steps):
     async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
         """Store a result or an exception. If it is too large, store only that the function has run, and warn.
 
-        Return True if this was stored, False if the lease was lost. After an error of the server, warn and return None.
+        Return True if either was stored, False if the lease was lost. After an error of the server, warn and return None.
         """
         job, load, kept = running.job, running.load, None
         if kind != flight.MARK and len(data) > self._max_size:

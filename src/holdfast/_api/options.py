@@ -69,7 +69,7 @@ def checked_wait(wait: object, parameter: str = "wait") -> float | None:
 
 
 def checked_timeout(timeout: object) -> float | None:
-    """Return the ``timeout`` argument of a method that threading also has, as seconds (None: no limit). Below 0 counts as 0.
+    """Return a ``timeout`` argument, as methods of threading have it, in seconds; None: no limit. A negative one counts as 0.
 
     Raises ConfigError if ``timeout`` is no duration.
     """
@@ -78,7 +78,7 @@ def checked_timeout(timeout: object) -> float | None:
 
 
 def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float | None:
-    """Convert arguments of threading.Lock.acquire to seconds to wait (None: no limit); without arguments, return ``own``.
+    """Convert arguments of threading.Lock.acquire to seconds to wait (None: no limit). ``own``: the result without arguments.
 
     Raises ValueError, OverflowError or TypeError, as threading.Lock does.
     """

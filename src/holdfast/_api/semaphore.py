@@ -86,9 +86,9 @@ def checked(limit: object, weight: object) -> Permits:
 
 
 def acquire_wait(own: float | None, blocking: bool, timeout: Seconds | None) -> float | None:
-    """Convert arguments of threading.Semaphore.acquire to seconds to wait (None: no limit); without arguments, return ``own``.
+    """Convert arguments of threading.Semaphore.acquire to seconds to wait (None: no limit).
 
-    Raises ValueError as threading.Semaphore does.
+    ``own``: the result without arguments. Raises ValueError as threading.Semaphore does.
     """
     if not blocking:
         if timeout is not None:

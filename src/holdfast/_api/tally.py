@@ -46,7 +46,7 @@ class Tally:
             self.contended += 1
 
     def took(self, attempt: object, had_to_wait: bool) -> None:
-        """Count an acquisition of several locks at once as contended if one of them was busy."""
+        """Count an acquisition by a `MultiLock` as contended if one of its locks was busy."""
         if not had_to_wait:
             self.waiting.pop(id(attempt), None)
         elif self.gave_up(attempt):

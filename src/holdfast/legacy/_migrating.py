@@ -252,7 +252,7 @@ class _AioOld(_BaseOld[AioTimestampLease, AsyncClient], AioTimestampLock):
 
 
 class MigratingLease(BaseMigratingLease):
-    """One acquisition of a `Migrating` lock, the target of ``with``."""
+    """One acquisition of a `Migrating` lock, as ``with`` returns it."""
 
     def renew(self, ttl: Seconds | None = None) -> None:
         """Renew both leases for ``ttl`` seconds from now (None: as before). Raises LeaseLost, NotHeld or ServerError."""
@@ -282,11 +282,11 @@ class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease])
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
+        clock: the clock that all users of the key use: "own" (each user its machine's clock) or "server" (the server's clock).
         prefix: start of the new lock's keys on the server.
 
     Raises:
-        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
+        ConfigError: an option is invalid; nothing was sent. Methods raise it if the key's value is not a time in ``unit``.
     """
 
     _old_type, _new_type = _Old, _New
@@ -299,7 +299,7 @@ class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease])
 
 @of_asyncio
 class AioMigratingLease(BaseMigratingLease):
-    """One acquisition of a `Migrating` lock, the target of ``async with``."""
+    """One acquisition of a `Migrating` lock, as ``async with`` returns it."""
 
     async def renew(self, ttl: Seconds | None = None) -> None:
         """Renew both leases for ``ttl`` seconds from now (None: as before). Raises LeaseLost, NotHeld or ServerError."""
@@ -331,11 +331,11 @@ class AioMigrating(BaseMigrating[AioMigratingLease, AsyncClient], AioBase[AioMig
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
+        clock: the clock that all users of the key use: "own" (each user its machine's clock) or "server" (the server's clock).
         prefix: start of the new lock's keys on the server.
 
     Raises:
-        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
+        ConfigError: an option is invalid; nothing was sent. Methods raise it if the key's value is not a time in ``unit``.
     """
 
     _old_type, _new_type = _AioOld, _AioNew

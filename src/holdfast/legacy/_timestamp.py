@@ -212,7 +212,7 @@ def called(stamp: Stamp) -> str:
 
 
 class TimestampLease(BaseTimestampLease):
-    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence: the key has no room for one."""
+    """One acquisition of a `TimestampLock`, as ``with`` returns it. It has no fence: the key has no room for one."""
 
     def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the lease for ``ttl`` seconds from now (None: as before). The remaining time is not added.
@@ -243,17 +243,17 @@ class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[Timestam
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key; renewed only by `TimestampLease.renew`.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
+        clock: the clock that all users of the key use: "own" (each user its machine's clock) or "server" (the server's clock).
 
     Raises:
-        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
+        ConfigError: an option is invalid; nothing was sent. Methods raise it if the key's value is not a time in ``unit``.
     """
 
     _caller_type = Caller
     _lease_type = TimestampLease
 
     def locked(self) -> bool:
-        """Return True if the time in the key has not passed, so that a client holds the lock.
+        """Return True if a client holds the lock, which means that the time in its key has not passed.
 
         Asks the server; raises ServerError.
         """
@@ -262,7 +262,7 @@ class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[Timestam
 
 @of_asyncio
 class AioTimestampLease(BaseTimestampLease):
-    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence: the key has no room for one."""
+    """One acquisition of a `TimestampLock`, as ``async with`` returns it. It has no fence: the key has no room for one."""
 
     async def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the lease for ``ttl`` seconds from now (None: as before). The remaining time is not added.
@@ -295,17 +295,17 @@ class AioTimestampLock(BaseTimestampLock[AioTimestampLease, AsyncClient], AioBas
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key; renewed only by `TimestampLease.renew`.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
+        clock: the clock that all users of the key use: "own" (each user its machine's clock) or "server" (the server's clock).
 
     Raises:
-        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
+        ConfigError: an option is invalid; nothing was sent. Methods raise it if the key's value is not a time in ``unit``.
     """
 
     _caller_type = AioCaller
     _lease_type = AioTimestampLease
 
     async def locked(self) -> bool:
-        """Return True if the time in the key has not passed, so that a client holds the lock.
+        """Return True if a client holds the lock, which means that the time in its key has not passed.
 
         Asks the server; raises ServerError.
         """
