@@ -174,7 +174,7 @@ class Process:
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
     def send_until_answered(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
-        """Have the keeper send the request in ``give`` until it is answered. Do nothing if the keeper was closed."""
+        """Have the keeper send the request in ``give`` until it is answered. Do nothing if there is no keeper."""
         keeper = self._keeper
         if keeper is not None:
             keeper.send_until_answered(endpoints[give.server], give.call, give.until)

@@ -193,13 +193,13 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
         taken = tried("to acquire a lock", line.run(ACQUIRE, keys, holder, 10_000, 0))
         if isinstance(taken, list):
             facts.acknowledged = _acknowledged(line, terms)
-            tried("to renew it", line.run(RENEW, keys, holder, 10_000, 1))
-            tried("to wait for it", line.run(ACQUIRE, keys, waiter, 10_000, 1))
-            listed = tried("to keep a place", line.run(REFRESH, keys, inbox_name, waiter, 10_000))
+            tried("to renew a lock", line.run(RENEW, keys, holder, 10_000, 1))
+            tried("to wait for a lock", line.run(ACQUIRE, keys, waiter, 10_000, 1))
+            listed = tried("to keep a place in a queue", line.run(REFRESH, keys, inbox_name, waiter, 10_000))
             if inbox is not None and isinstance(listed, list):
                 facts.listed = not isinstance(line.ask("PUBSUB", names.numsub, inbox_name), ReplyError)
-                facts.heard = None if "to wait for it" in refused else _hears(inbox)
-            tried("to release it", line.run(RELEASE, keys, holder, "release"))
+                facts.heard = None if "to wait for a lock" in refused else _hears(inbox)
+            tried("to release a lock", line.run(RELEASE, keys, holder, "release"))
     finally:
         if inbox is not None:
             inbox.close()
@@ -244,7 +244,7 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
         connection.close()
         raise
     if isinstance(reply, ReplyError):
-        refused["to listen"] = str(reply)
+        refused["to subscribe"] = str(reply)
         connection.close()
         return None
     return connection

@@ -94,8 +94,8 @@ def test_a_full_server(new_server: NewServer) -> None:
     ("missing", "level", "pattern"),
     [
         ("-set", "problem", "to acquire a lock is refused: .*('set'|can't run this command).*holdfast acl"),
-        ("-zadd", "problem", "to wait for it is refused: .*('zadd'|can't run this command)"),
-        ("-subscribe", "problem", "to listen is refused: NOPERM"),
+        ("-zadd", "problem", "to wait for a lock is refused: .*('zadd'|can't run this command)"),
+        ("-subscribe", "problem", "to subscribe is refused: NOPERM"),
         ("-exists", "problem", "to check whether a lock is held is refused"),
         ("-publish", "warning", "a message that a script published did not arrive"),
         ("-pubsub", "note", "NUMSUB is refused"),
