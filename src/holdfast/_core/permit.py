@@ -91,8 +91,8 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
     """Reduce the number of permits that a token holds to ``permits``. Return False if the token holds no permits.
 
-    ``fence``: fence of the token. It does not change, and the server needs it only if it has lost it. Raises WireError if the
-    server is unreachable.
+    If the token holds fewer permits already, nothing is changed, and the result is True. ``fence``: fence of the token, which
+    is used only if the server has lost its own record of this fence. Raises WireError if the server is unreachable.
     """
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
     answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))

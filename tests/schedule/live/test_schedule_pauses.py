@@ -122,7 +122,7 @@ def test_two_programs_are_told_of_each_other(own: PrivateServer, caplog: pytest.
 
 def test_two_programs_with_strict(own: PrivateServer) -> None:
     def refused() -> Any:
-        told = r"job 'job' is .*:second here, and is being served as .*:first by .*strict"
+        told = r"job 'job' runs .*:second here, but .* runs .*:first for it.*strict"
         return pytest.raises(holdfast.ConfigError, match=told)
 
     async def other() -> None:

@@ -46,9 +46,10 @@ A lease that is valid for less time is renewed first.
 """
 
 UNREAD_CHECK_EVERY_S = 0.0002
-"""Minimum seconds between two checks, at a release, for unread messages that another process waits for the lock.
+"""Minimum seconds between two checks for unread messages, which are made when the lock is released.
 
-The keeper (background thread) reads messages too, but up to 5 ms late in a busy process.
+A message may say that another process waits for the lock. The keeper (background thread) reads messages too, but up to 5 ms
+late in a busy process.
 """
 
 RECALL_WITHIN_S = 0.25

@@ -413,8 +413,8 @@ class AskServer(Struct):
     """The permission for an attempt to ask the server for the lock.
 
     ``place``: server-queue position that the attempt inherits from another attempt of this process; None: no position.
-    ``crowded``: the server's last reply that the lock is busy, if clients of other processes probably still wait for it. Then
-    an attempt that may wait joins the server's queue with its first request. None: the lock may be free.
+    ``crowded``: the server's last reply that the lock is busy, if clients of other processes probably still wait for it. An
+    attempt that waits then joins the server's queue with its first request. None: the lock may be free.
     """
 
     __slots__ = __match_args__ = ("place", "crowded")

@@ -1,7 +1,7 @@
 """The waiters of one process on one server. `Waiting` is notified of events, and returns the requests to send.
 
 When a holder releases a lock, the server hands it over to the first waiter and sends a message to the waiter's process. Such a
-message may get lost, and anybody may forge one. So a script, the refresh, asks the server once a second which waiters have got
+message may get lost, and anybody may forge one. So a request, the refresh, asks the server once a second which waiters have got
 their locks. It also tells the server that they still wait. A waiter is refreshed earlier when the holder's lease ends, and when
 the inbox (the channel for messages to this process) is subscribed again. While a client of another library holds the lock, the
 waiter is refreshed ten times a second, because that client sends no message when it releases the lock.

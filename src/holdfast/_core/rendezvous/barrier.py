@@ -80,7 +80,7 @@ class Standing(NamedTuple):
 
 class _Waiting(NamedTuple):
     left: float
-    """Seconds until the first entry of a participant, or the lease of the action, expires, unless it is refreshed."""
+    """Seconds until the next expiry of a participant's entry or of the action's lease, unless these are refreshed."""
     at: int
     """Server time, in microseconds, at which the reply was made."""
 

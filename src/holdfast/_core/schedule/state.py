@@ -448,7 +448,7 @@ class ScheduleState:
         job.next = tick
 
     def told_of(self, job: ServedJob, rival: Rival | Registered) -> str:
-        return f"job {job.name!r} is {job.origin} here, and is being served as {rival.other} by {rival.who}"
+        return f"job {job.name!r} runs {job.origin} here, but {rival.who} runs {rival.other} for it"
 
     def registered(self, jobs: list[ServedJob], answers: list[Declared] | Rival) -> None:
         self._registering = None

@@ -5,8 +5,8 @@ waited when it sent the request. A caller that joins later does not get this rep
 before the caller's start.
 
 If a load in this process fails, the callers that waited for it get its error, unless something was invalidated since the load
-began. While the server is asked about this, these callers are held back (`Coalescer.hold_back`), which means that they must not
-ask the server. Otherwise the leader would load again at once, and fail again.
+began. While the server is asked whether something was invalidated, these callers are held back (`Coalescer.hold_back`), which
+means that they must not ask the server. Otherwise the leader would load again at once, and fail again.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class EntrySpec:
     spec: Spec
     """Specification of the lock that a caller holds while it loads the value.
 
-    Its three keys are the lock itself, the state of the whole group of values, and the fences below which tags are invalidated.
+    Its three keys are the lock itself, the state of all values of the cache, and a table with a fence for each invalidated tag.
+    A value with this tag is invalid if its fence is not higher.
     """
     value: bytes
     fresh: bytes
