@@ -47,7 +47,7 @@ LOST = -10
 """The token has lost the lock before the lease expired."""
 
 OTHER_COUNT = -11
-"""The object has ``count`` permits, participants or calls (0: none set yet), not the number in the request."""
+"""The semaphore, barrier or latch has the count ``count`` (0: not set yet), not the count in the request."""
 
 TOO_MANY = -12
 """The request is for more permits than the limit of the semaphore, which is ``limit``."""
