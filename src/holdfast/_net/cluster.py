@@ -1,8 +1,8 @@
 """A Redis Cluster: the owner of each slot, and the redirection of requests to the owner.
 
-A request is sent to the server that owns the slot of its key. A process keeps the state of its locks (`_core.lock.node`) by
-`Shard`. A shard is a group of locks whose slots had the same owner when these locks were first used. If one slot moves to
-another owner, new attempts for its locks use another shard. A lease stays in the shard in which it was acquired.
+A request is sent to the server that owns the slot of its key. A process keeps the state of its locks (`_core.lock.node`)
+separately for each `Shard`. A shard is a group of locks whose slots had the same owner when these locks were first used. If one
+slot moves to another owner, new attempts for its locks use another shard. A lease stays in the shard in which it was acquired.
 """
 
 from __future__ import annotations

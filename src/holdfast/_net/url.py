@@ -73,6 +73,7 @@ def from_url(url: str) -> Endpoint:
     ``unix://[user:password@]/path[?db=n]``, ``local://``;
     ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``;
     ``redis+cluster://[user:password@]host[:port],host[:port]``, ``rediss+cluster://``.
+    Each ``redis`` may be written ``valkey``. Options may follow a ``?``, such as ``?socket_timeout=2``.
     """
     try:
         return _parsed(url)
