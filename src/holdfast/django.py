@@ -29,7 +29,7 @@ def locked_atomic(lock: BaseSyncLock[Any], using: str | None = None) -> Iterator
 
     Use it as ``with locked_atomic(lock) as lease:``, or as a decorator. The lease is checked before the commit. If it is lost,
     LeaseLost is raised and the transaction is rolled back. Raises RuntimeError inside another ``atomic`` block, because that
-    block would commit after the lock is released. Inside such a block, use `hold`.
+    block would commit after the lock is released. Inside such a block, use `hold`. ``using``: alias of the database.
     """
     committed, lease, before = False, None, depth(lock)
     try:
@@ -55,9 +55,10 @@ def hold(lock: BaseSyncLock[Any], using: str | None = None) -> Lease:
     the commit or rollback. It is also released when the ``atomic`` block around this call is rolled back.
 
     Rows that the transaction read before this call may be outdated. Django calls no code just before a commit, so a lost lease
-    does not stop the commit. Call ``check()`` of the lease after your last statement, or write with a fence check. Returns the
-    lease. If the transaction holds the lock already, the lease that it has is returned. Raises LockTimeout, ServerError;
-    TransactionManagementError if there is no transaction.
+    does not stop the commit. Call ``check()`` of the lease after your last statement, or write with a fence check.
+
+    ``using``: alias of the database. Returns the lease. If the transaction holds the lock already, the lease that it has is
+    returned. Raises LockTimeout, ServerError; TransactionManagementError if there is no transaction.
     """
     connection = _in_transaction(using)
     endings = [func for _, func, *_ in connection.run_on_commit if isinstance(func, _Ending)]
@@ -73,7 +74,8 @@ def hold(lock: BaseSyncLock[Any], using: str | None = None) -> Lease:
 def release_after(lease: Lease, using: str | None = None) -> None:
     """Release a lease after the transaction has ended.
 
-    The lease must come from ``acquire``. A ``with`` block would release it before the transaction ends.
+    The lease must come from ``acquire``. A ``with`` block would release it before the transaction ends. ``using``: alias of
+    the database. Raises TransactionManagementError if there is no transaction.
     """
     connection = _in_transaction(using)
     ending = _Ending()

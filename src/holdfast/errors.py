@@ -165,7 +165,7 @@ class TransactionConflict(HoldfastError):
     """Keys that the transaction watched."""
     tries: int
     waited: float
-    """Seconds from the start of the first try to this error."""
+    """Seconds from the first try of `Transaction.run` to this error; 0.0 if a ``with`` statement raised it."""
 
 
 class CommandFailed(HoldfastError):

@@ -156,7 +156,7 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         raise on_one_server(
             what,
             "no single server knows who leads, only a majority of them",
-            "use one server, Sentinels or a Cluster for that",
+            "use one server, Sentinels or a Cluster for such an election",
         )
 
     async def _change(self, watch: LeaderWatch) -> Elected | None:
@@ -249,7 +249,7 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
 
     @property
     def lease(self) -> Term | None:
-        """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
+        """The latest term of this candidate, also after its loss; None before its first term, and once it has resigned."""
         return self._lock.lease
 
     def campaign(self, wait: Seconds | None = None, **mistaken: Never) -> Term:
@@ -297,7 +297,7 @@ class Election(InThreads, BaseElection[Term, SyncClient]):
 
         Finish your work as the leader before this call. Raises NoCandidate if there is no candidate of that name; this
         candidate then goes on leading. Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead. Raises
-        ServerError if the server sent no answer. If the server may have received the request, this candidate no longer leads.
+        ServerError if the request failed. If the server may have carried it out nevertheless, this candidate no longer leads.
         """
         core = self._leading("hand_over")
         try:
@@ -383,7 +383,7 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
 
     @property
     def lease(self) -> AioTerm | None:
-        """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
+        """The latest term of this candidate, also after its loss; None before its first term, and once it has resigned."""
         return self._lock.lease
 
     async def campaign(self, wait: Seconds | None = None, **mistaken: Never) -> AioTerm:
@@ -416,7 +416,7 @@ class AioElection(InTasks, BaseElection[AioTerm, AsyncClient]):
 
         Finish your work as the leader before this call. Raises NoCandidate if there is no candidate of that name; this
         candidate then goes on leading. Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead. Raises
-        ServerError if the server sent no answer. If the server may have received the request, this candidate no longer leads.
+        ServerError if the request failed. If the server may have carried it out nevertheless, this candidate no longer leads.
         """
         core = self._leading("hand_over")
         await core.run(core.transfer, to)

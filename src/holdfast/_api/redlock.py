@@ -254,7 +254,7 @@ class BaseQuorumCore(LeaseCore):
         raise on_one_server(
             f"a lock with tickets ({self.name!r} is on several)",
             "if two clients redeemed a ticket at the same time, each could win some of the servers, and neither a majority",
-            "release it, and let the other process acquire it",
+            "release the lock, and let the other process acquire it",
             parameter="ticket",
         )
 

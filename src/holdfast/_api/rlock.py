@@ -266,7 +266,7 @@ class Reentrant(BaseLock[L, Client]):
 
     @property
     def lease(self) -> L | None:
-        """The lease that the calling thread or task holds; None if it holds none."""
+        """The lease that the calling thread or task has acquired and not released; None if there is none."""
         core = self._live()
         return None if core is None else core.user_lease()
 

@@ -145,7 +145,7 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         """Release ``n`` acquisitions of this object; any thread or task may do it.
 
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
-        Acquisitions whose ``with`` has not ended are released last. Raises NotHeld (a RuntimeError and ValueError) if this
+        Acquisitions whose ``with`` has not ended are released last. Raises ReleasedTooOften (a NotHeld and ValueError) if this
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
@@ -229,7 +229,7 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         """Release ``n`` acquisitions of this object; any thread or task may do it.
 
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
-        Acquisitions whose ``with`` has not ended are released last. Raises NotHeld (a RuntimeError and ValueError) if this
+        Acquisitions whose ``with`` has not ended are released last. Raises ReleasedTooOften (a NotHeld and ValueError) if this
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """

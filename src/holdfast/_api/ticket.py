@@ -142,7 +142,7 @@ def bad(why: str) -> ConfigError:
 
 
 class Issue:
-    """The replacement of a lease by a ticket. Once this has begun, this process no longer uses the lease.
+    """The replacement of a lease by a ticket. Once the replacement has begun, this process no longer uses the lease.
 
     The lease goes on only if the server has certainly not issued the ticket.
     """

@@ -65,8 +65,8 @@ class Holding:
     def has(self, lock: Any) -> Any:
         """Return the transaction's lease of this lock, or None if it has none. Raises LeaseLost if the lease is lost.
 
-        So functions that call each other in one transaction may use the same lock, because the inner function does not wait
-        for the outer one. For a semaphore, the result is always None, because each function gets a permit of its own.
+        Functions that call each other in one transaction can use the same lock: the inner function gets the lease of the outer
+        one. For a semaphore, the result is always None, because each function gets a permit of its own.
         """
         if not self.leases or not isinstance(lock, BaseLock):
             return None

@@ -137,8 +137,8 @@ class BaseTimestampLease:
 
 
 _TAKEN = (
-    "its key has another value: that of a client whose clock is ahead of ours, or of one that lost the race for the expired "
-    "lock, and has overwritten our value"
+    "its key has another value: a client whose clock is ahead of ours has taken the lock, or a client that was too late for "
+    "the expired lock has overwritten our value"
 )
 
 

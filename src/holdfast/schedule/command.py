@@ -28,7 +28,7 @@ _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
 """Seconds between the guardian's last answer and the next ping, and two limits, in seconds, for the answer to a ping.
 
-A guardian that has missed a deadline must answer within `_PATIENCE`. A guardian that has missed none must answer within
+A guardian that should have ended the command by now must answer within `_PATIENCE`. Before that time, it must answer within
 `_SILENCE`. A guardian that does not answer in time is killed."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
@@ -130,7 +130,7 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""Messages for each kind of report by the guardian: about one process, and about all further processes of one name."""
+"""Two messages for each kind of report by the guardian: for one process, and for further processes of the same name."""
 
 
 def _signal_name(number: int) -> str:

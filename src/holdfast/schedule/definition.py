@@ -74,9 +74,9 @@ def write(when: Timetable, options: Options) -> bytes:
 
 
 def parse(definition: bytes) -> tuple[Timetable, Options]:
-    """Return the timetable and options from a job's definition. Raises ConfigError if they cannot be read.
+    """Return the timetable and options from a job's definition.
 
-    For example, a later release of holdfast may have written the definition.
+    Raises ConfigError if they cannot be read, for example because a later release of holdfast wrote the definition.
     """
     try:
         facts = control_records.table(definition)

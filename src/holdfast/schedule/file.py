@@ -115,7 +115,7 @@ class _Mistakes(list[ConfigError]):
 
     @contextlib.contextmanager
     def kept(self, where: str) -> Iterator[None]:
-        """Keep a ConfigError that the block raises. ``where`` is put before its text, unless the text names the file."""
+        """Add a ConfigError of the ``with`` block to this list. ``where`` is put before its text, unless it names the file."""
         try:
             yield
         except ConfigError as error:

@@ -72,7 +72,7 @@ class RunCore(LeaseCore):
             self.notice_loss()
 
     def end(self) -> None:
-        """Stop renewing the lease in this process, because the server has released it at the end of the run."""
+        """Stop renewing the lease in this process, because the run is over or the process stops serving the schedule."""
         self.held_lease.end()
         self.forget()
 

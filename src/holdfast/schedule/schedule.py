@@ -244,7 +244,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
             raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; pass another name=", parameter="name")
         if self._serving or self._mutex.locked():
             raise ConfigError(
-                f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
+                f"schedule {self.name!r} is being served: declare job {named!r} before it starts", parameter="function"
             )
         refuse_generator(function, IDLE)
         self._check(named, function)

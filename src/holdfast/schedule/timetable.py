@@ -188,7 +188,7 @@ class Cron(Timetable):
             t, shown = since - 1, self._shows(since) - timedelta(seconds=1)
 
     def _due(self, shown: datetime) -> CronSim:
-        """Return an iterator over the local clock times, without time zone, after ``shown`` at which the job is due."""
+        """Return an iterator over the times after ``shown`` at which the job is due, as the zone's clock shows them."""
         sim = copy.copy(self._sim)
         sim.dt = shown
         return sim
