@@ -181,7 +181,7 @@ class BaseLeaderLock(BaseLock[L, Client]):
     """The methods that an `Election` calls on its lock, for one server or several."""
 
     def live_term(self) -> Any:
-        """Return the internal object of the candidate's latest term, also after its loss; None if there is none or it was ended."""
+        """Return the internal object of the candidate's latest term, also after its loss; None without a term."""
         return self._live()
 
     async def leader_name(self) -> bytes | None:
