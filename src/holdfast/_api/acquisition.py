@@ -191,7 +191,7 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Release the lease that this ``with`` acquired, and no other.
+        """Release the lease that this ``with`` acquired, or a newer one if the body released and acquired the lock again.
 
         If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
         to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
@@ -371,7 +371,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lease that this ``async with`` acquired, and no other.
+        """Release the lease that this ``async with`` acquired, or a newer one if the body released and acquired the lock again.
 
         If the lease was lost and the body succeeded, or was cancelled because of the loss, LeaseLost is raised. If the body
         raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued, and
