@@ -129,7 +129,7 @@ def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
     """Set how long the holder may rely on the lock, which is ``ttl`` seconds from ``now``, less the drift margin.
 
     If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
-    the lock when either that clock or the monotonic clock says that its time is over.
+    the lock when either this machine's clock or the monotonic clock says that the lock's time is over.
     """
     # The time by this machine's clock needs no margin. The key holds the same time by the same clock, rounded up, plus one.
     hold.until = now.local + ttl - margin(ttl)

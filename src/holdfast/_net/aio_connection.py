@@ -31,8 +31,8 @@ A thousand requests keep any server busy, and the send and receive buffers stay 
 READ_SIZE = 65536
 
 CLOSE_WITHIN_S = 0.5
-"""Maximum seconds to wait until a connection is closed. Over TLS, a transport waits for the server to confirm the end, and a
-server that has vanished never does; asyncio's own limit is half a minute."""
+"""Maximum seconds to wait until a connection is closed. Over TLS, a transport waits for the server to confirm the end. A server
+that has vanished never does. The limit of asyncio itself is half a minute."""
 
 LATE_S = 0.05
 """If the loop calls a timer more than this many seconds late, the loop was busy.

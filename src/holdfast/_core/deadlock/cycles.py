@@ -1,4 +1,4 @@
-"""Find deadlocks, which are cycles of threads or tasks, each of which waits for a lock that the next one holds.
+"""Find deadlocks. In a deadlock, each thread or task of a cycle waits for a lock that the next one in the cycle holds.
 
 Each process writes a record on the server that lists its waits (`_core.deadlock.wait_graph`). Such a record may be out of date.
 So a cycle that was found in the records is checked twice, and it counts as a deadlock only if the locks have the same holders

@@ -1,7 +1,7 @@
 """The check of a held lease for which other attempts of the process wait. It is a renewal that is sent before it is due.
 
 The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
-is renewed early, at most once a second, while an attempt waits, or if an attempt without a wait finds the lock held.
+is renewed early while an attempt waits, or when an attempt with ``wait=0`` finds the lock held, but at most once a second.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class LeaseCheck:
         """Monotonic time, in seconds, of the next early renewal for the first waiter; infinity: never."""
 
     def join(self, attempt: Attempt, held_lease: HeldLease | None, now: float) -> bool:
-        """Renew the lease early, so that an attempt that does not wait learns whether the lease still exists on the server.
+        """Renew the lease early for an attempt with ``wait=0``, to learn whether the lease still exists on the server.
 
-        Return True if the attempt has to wait for a reply. Return False if no renewal was started, because the last early
-        renewal is less than a second old, or because there is no lease to renew.
+        Return True if the attempt has to wait for the reply, although it does not wait for the lock. Return False if no renewal
+        was started. The reason is that the last early renewal is less than a second old, or that there is no lease to renew.
         """
         question = self.question
         if question is None or held_lease is None or question.token != held_lease.token:

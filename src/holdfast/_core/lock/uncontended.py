@@ -61,7 +61,7 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
 
 
 def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bool:
-    """Put an attempt for which `lead` has returned None into the local queue, if another attempt of this process has the turn.
+    """Put an attempt into the local queue, if another attempt of this process has the turn. Call this if `lead` returned None.
 
     Return True if the caller may wait in `Attempt.slot` until monotonic time `Attempt.until`, and then has to call `woken`.
     Return False, and queue nothing, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait

@@ -235,8 +235,8 @@ class Served:
 Declared = Registered | Changed | UnknownJob | Unusable
 """The server's reply about one job of a registration.
 
-`Changed` and `UnknownJob` mean that the registration was carried out before, but its reply got lost, and that the job has been
-changed or removed since then.
+`Changed` and `UnknownJob` mean that an earlier copy of the registration was carried out, and that its reply got lost. Since
+then, the job has been changed or removed.
 """
 
 

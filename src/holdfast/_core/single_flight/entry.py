@@ -140,7 +140,7 @@ class LookupPolicy:
     wait: float | None = None
     """Maximum seconds to wait while another caller loads the value; None: without limit; 0: not at all."""
     stale: float = 0.0
-    """Seconds for which a value that is not fresh any more is accepted while another caller loads a new one, or if `load` is
+    """Seconds for which a value is still accepted after it was fresh, while another caller loads a new one or if `load` is
     False."""
     early: int = 0
     """How long before a value becomes stale the caller loads a new one; 0: a fresh value is never replaced.
