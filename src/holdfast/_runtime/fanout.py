@@ -160,7 +160,7 @@ class Fanout:
 
     def look(self) -> bool:
         """Read the replies that have arrived, unless another thread is using the connections. Return True if replies are
-        missing."""
+        still missing."""
         if self.take():
             try:
                 self._see()

@@ -11,7 +11,7 @@ from holdfast.cli import output
 def run(command: str, module: str, *arguments: Any, **options: Any) -> int:
     """Run ``main`` of a module of `holdfast_lab` and return its exit code.
 
-    If holdfast-lab is not installed, print what to install, and return EX_UNAVAILABLE.
+    If holdfast-lab is not installed, print what to install, and return EX_UNAVAILABLE. ``command``: its name in this message.
     """
     try:
         main = importlib.import_module(f"holdfast_lab.{module}").main

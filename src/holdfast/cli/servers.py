@@ -26,7 +26,10 @@ LINKS = 40
 
 
 def add_options(parser: argparse.ArgumentParser, *, several: bool = True) -> None:
-    """Declare --url, --url-file and --local, which `settled` and `one` read."""
+    """Declare --url, --url-file and --local, which `settled` and `one` read.
+
+    ``several``: whether the help says that --url may be repeated.
+    """
     majority = "repeat it for a lock on a majority\nof several servers" if several else "this subcommand works on one\nserver"
     group = add_urls(
         parser,
@@ -39,7 +42,10 @@ def add_options(parser: argparse.ArgumentParser, *, several: bool = True) -> Non
 
 
 def add_urls(parser: argparse.ArgumentParser, what: str) -> argparse._MutuallyExclusiveGroup:
-    """Declare --url, with the help text ``what``, and --url-file, which `given` reads. Return the group of these options."""
+    """Declare --url and --url-file, which `given` reads. Return the argparse group of these options.
+
+    ``what``: help text of --url.
+    """
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--url", action="append", default=[], help=what)
     group.add_argument("--url-file", metavar="PATH", help="file with the URL of one server in each line")

@@ -361,7 +361,10 @@ class Supervisor:
     # Checks of the lease, the clock and the guardian.
 
     def _end(self, cause: str, why: str) -> None:
-        """Record and print why the command is being ended. After the first call, do nothing."""
+        """Record and print why the command is being ended. After the first call, do nothing.
+
+        ``cause``: word for `Result.cause`, such as "lost". ``why``: message to print.
+        """
         if not self.result.cause:
             self.result.cause = cause
             self.error(why)

@@ -52,7 +52,7 @@ class Keys:
     """Number of the counted keys that never expire."""
     examples: list[bytes] = field(default_factory=list)
     complete: bool = False
-    """True if all such keys were counted; False if the time for counting ran out before."""
+    """True if all keys with the prefix were counted; False if the time for counting ran out before."""
 
 
 @dataclass

@@ -47,7 +47,10 @@ class Register:
         self._accept = accept
 
     def write(self, fence: int, who: str = "", lock: str = "", attempt: str = "") -> bool:
-        """Attempt a write with this fence, record it, and return whether it was accepted."""
+        """Attempt a write with this fence, record it, and return True if it was accepted.
+
+        ``who``, ``lock``, ``attempt``: values for these fields of the recorded `Event`.
+        """
         # The file is opened anew each time, so that its lock excludes other threads as well as other processes.
         with self._path.open("a", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -97,8 +100,8 @@ class Recorder:
         return Holding(self, lock) if isinstance(lock, BaseSyncLock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:
-        """Attempt a write to the protected resource with the fence of this lease. Record it, and return whether it was
-        accepted."""
+        """Attempt a write to the protected resource ``register`` with the fence of this lease. Record the write, and return
+        True if it was accepted."""
         holding = self._attempts.holding_of(lease)
         holding.look()
         return register.write(lease.fence, holding.who, lease.key, holding.attempt)

@@ -70,7 +70,7 @@ class Process:
     def send(self, *signals: int) -> bool:
         """Send signals to the process, unless its pid now belongs to another process.
 
-        Return False if this user may not signal the process.
+        Return False if this user may not signal the process, otherwise True.
         """
         try:
             # The pid of a child cannot pass to another process before this process has reaped the child.
@@ -372,9 +372,9 @@ def reap(pid: int) -> bool:
 class Orphans:
     """The part of an owner that kills the descendants of its guardian, if the guardian itself was killed.
 
-    They are then children of this process. Create this object before the fork of the guardian. `end` kills the descendants, and
-    spares all other children of this process. A shell that has executed ``exec holdfast run`` may have left other children, and
-    process 1 gets the orphans of other programs.
+    The descendants are then children of this process. Create this object before the fork of the guardian. `end` kills the
+    descendants, and spares all other children of this process. A shell that has executed ``exec holdfast run`` may have left
+    other children, and process 1 gets the orphans of other programs.
     """
 
     subreaper: bool
@@ -388,11 +388,11 @@ class Orphans:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap ended children of this process, and record the living ones, which `end` will spare; both except the guardian.
+        """Reap the ended children of this process, and record the living ones, so that `end` spares them.
 
-        Call this while the guardian, whose pid is ``guardian``, lives. Until it ends, its descendants are not children of this
-        process. If /proc does not show this PID namespace, living children are recorded only with ``probe``. The kernel is
-        then asked about each possible pid, which is slow.
+        ``guardian``: pid of the guardian, which is excepted. Call this while the guardian lives. Until it ends, its descendants
+        are not children of this process. If /proc does not show this PID namespace, living children are recorded only with
+        ``probe``. The kernel is then asked about each possible pid, which is slow.
         """
         if not self.subreaper:
             return

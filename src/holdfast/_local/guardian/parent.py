@@ -329,6 +329,8 @@ parent.program(*sys.argv[2:])
 def program(channel: str, stuck: str, *argv: str) -> NoReturn:
     """Run the program that `spawn` starts: fork the guardian, wait until it has ended, and kill its remaining descendants.
 
+    ``channel``: file descriptor of the guardian's end of the channel. ``argv``: the command.
+
     For each descendant that survives, write a line to the file descriptor ``stuck``: ``refused PID NAME`` if it may not be
     signalled, ``stuck PID NAME`` if it survives KILL. The program exits only when all descendants have ended.
     """
@@ -387,7 +389,10 @@ def _channel() -> tuple[int, int]:
 
 
 def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: Collection[int]) -> NoReturn:
-    """Run as the guardian in the forked process, and never return into the parent's code."""
+    """Run as the guardian in the forked process, and never return into the parent's code.
+
+    ``channel``: file descriptor of the guardian's end of the channel. ``ignored``: signals that the command must ignore.
+    """
     try:
         os.setpgid(0, 0)
         guardian_program.rename()

@@ -249,7 +249,7 @@ def _execute(
 ) -> NoReturn:
     """Execute the command in the forked process, as leader of a new process group, after a byte has come from the pipe ``go``.
 
-    If the exec fails, write its errno to the pipe ``report``.
+    If the exec fails, write its errno to the pipe ``report``. The other arguments are those of `Group.start`.
     """
     try:
         os.setpgid(0, 0)
@@ -323,7 +323,7 @@ def noted(signum: int, frame: object) -> None:
 
 
 def noted_signals(wake: int) -> bytes:
-    """Return the numbers of the signals since the last call, one byte each."""
+    """Return the numbers of the signals since the last call, one byte each. ``wake``: the file descriptor from `retreat`."""
     try:
         return os.read(wake, 4096)
     except BlockingIOError:

@@ -83,7 +83,8 @@ def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
 def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> None:
     """Run the supervisor (the program that starts the server and watches it), and wait for its report.
 
-    Raises ServerError if the server does not start by monotonic time ``deadline``.
+    ``place``: directory of the server. ``arguments``: further arguments of the supervisor. ``log``: file descriptor for its
+    output. Raises ServerError if the server does not start by monotonic time ``deadline``.
     """
     hear, report = os.pipe()
     said = ""

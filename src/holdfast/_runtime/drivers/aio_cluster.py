@@ -53,7 +53,10 @@ class ShardDriver(Driver):
 
 
 async def _find_out(cluster: Cluster, timeout: float) -> bool:
-    """Ask the servers of the Cluster which of them own which slots, and store the answer. Return False if that fails."""
+    """Ask the servers of the Cluster which of them own which slots, and store the answer. Return False on failure.
+
+    ``timeout``: seconds to wait.
+    """
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
     except WireError:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TURNS = 3
 """Iterations of the event loop that a poll waits after its time limit.
 
-If the loop was blocked, replies may have arrived that it has not read.
+If the event loop was blocked until then, replies may have arrived that it has not read yet.
 """
 
 

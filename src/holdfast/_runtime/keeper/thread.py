@@ -373,7 +373,7 @@ class Keeper:
     def drop(self, endpoint: Endpoint, why: str) -> None:
         """Drop a server that does not come back: its waiters fail, its leases are lost, its connections are closed.
 
-        Only the keeper thread calls this.
+        ``why``: text for the errors. Only the keeper thread calls this.
         """
         with self.mutex:
             node = self._nodes.pop(endpoint)

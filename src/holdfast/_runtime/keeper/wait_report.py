@@ -39,7 +39,8 @@ def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -
 def warn_of_own(waits: Sequence[Wait], warned: set[Wait]) -> None:
     """Log a warning for each wait for a lock that the waiting thread or task holds itself, once for each wait.
 
-    Such a wait is no error, because another thread or task may release the lock, as with a threading.Lock.
+    Such a wait is no error, because another thread or task may release the lock, as with a threading.Lock. ``warned``: waits
+    for which a warning was logged. This function adds the new ones.
     """
     for wait in waits:
         if wait.lock in wait.holds and wait not in warned:
@@ -56,7 +57,10 @@ def _clean(text: str) -> str:
 
 
 def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
-    """Return the name of the thread or task with this id; "" if it has ended."""
+    """Return the name of the thread or task with the id ``owner``; "" if it has ended.
+
+    ``loops``: event loops in which the task may be running.
+    """
     for thread in threading.enumerate():
         if thread.ident == owner:
             return thread.name

@@ -144,7 +144,7 @@ def fence(endpoint: Endpoint, token: str) -> int:
 def part(endpoint: Endpoint, why: str) -> None:
     """Make the keeper drop a server that does not come back.
 
-    The waiters fail, the leases are marked as lost, and the connections are closed.
+    The waiters fail, the leases are marked as lost, and the connections are closed. ``why``: text for the errors.
     """
 
     _with_node(endpoint, lambda keeper: keeper.drop(endpoint, why))
