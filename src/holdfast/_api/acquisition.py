@@ -70,7 +70,7 @@ class BaseAcquisition(BaseLock[L, Client]):
         return None if core is None else core.user_lease()
 
     async def _operate(self, driver: Any, attempt: Attempt, wait: float | None) -> tuple[Any, Grant | Busy]:
-        """Run the whole operation that acquires the lock. Return the driver that ran it, and the result."""
+        """Acquire the lock, and wait for it if necessary. Return the driver that has done this, and the result."""
         while True:
             result = None if attempt.led or attempt.entered else self._at_once(attempt)
             if result is not None:
@@ -446,7 +446,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
             self._users.pop(attempt, None)
 
     def _finish(self, driver: AioRunner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> AioLeaseCore | None:
-        """Return the lease if the request of `Runner.begin` has acquired the lock; None if the whole operation has to run."""
+        """Return the lease if the request of `Runner.begin` has acquired the lock; None if `_operate` has to run."""
         if asked is None or (grant := driver.finish(attempt, asked)) is None:
             return None
         self._users.pop(attempt, None)

@@ -92,7 +92,7 @@ class LockInfo:
     limit: int
     """Total number of permits: the limit of a semaphore, the number that the writer of a read-write lock takes, else 1."""
     votes: int
-    """Number of servers that name these holders; 0 if the lock has no holder."""
+    """Number of servers that agree on the holders in `holders`; 0 if the lock has no holder."""
     servers: int
     """Number of servers that the lock is spread over: 1, except for a Redlock."""
     answered: int

@@ -192,7 +192,7 @@ class Whole:
         """The internal object of the lease of all locks; None before all of them are held."""
 
     def begin(self, members: Sequence[Member], drivers: Sequence[Any]) -> Any:
-        """Start an attempt with these locks and their drivers, and return the driver that runs the whole operation."""
+        """Start an attempt with these locks and their drivers, and return the driver that runs the operation."""
         main = drivers[0]
         self.parts = [
             Part(self, member, driver, None if driver.endpoint is main.endpoint else driver)
@@ -514,7 +514,7 @@ class MultiLease(BaseMultiLease):
         """Release all locks.
 
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
-        be reached. The locks there are then free when their leases expire. The other locks are released in any case.
+        be reached. Its locks are then free when their leases expire. The locks on other servers are released in any case.
         """
         self._core.release()
 
@@ -609,7 +609,7 @@ class AioMultiLease(BaseMultiLease):
         """Release all locks.
 
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
-        be reached. The locks there are then free when their leases expire. The other locks are released in any case.
+        be reached. Its locks are then free when their leases expire. The locks on other servers are released in any case.
         """
         await self._core.release()
 

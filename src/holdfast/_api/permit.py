@@ -55,8 +55,8 @@ class HeldPermits:
     def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
         """Return the leases that are not released, in reverse order of their release: the last one is to be released first.
 
-        Leases from `acquire` are released before those of an open ``with``. Among the former, and among the latter, those of
-        the caller, ``owner``, are released first.
+        Leases from `acquire` are released first, then those of an open ``with``. In both cases, the leases of the caller,
+        ``owner``, are released before those of other threads or tasks.
         """
         held = self.live()
         mine = [core for core in held if core.taker() is owner]

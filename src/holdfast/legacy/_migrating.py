@@ -271,7 +271,7 @@ class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease])
     """The lock for a migration, which is a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
-    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed automatically
+    releases them in the reverse order. If either lock is lost, the lease is lost. The new lock is renewed automatically
     while it is held. The old lock is renewed only by `MigratingLease.renew`. Without that call, the lease ends after ``ttl``
     seconds.
 
@@ -319,7 +319,7 @@ class AioMigrating(BaseMigrating[AioMigratingLease, AsyncClient], AioBase[AioMig
     """The lock for a migration, which is a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
-    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed automatically
+    releases them in the reverse order. If either lock is lost, the lease is lost. The new lock is renewed automatically
     while it is held. The old lock is renewed only by `MigratingLease.renew`. Without that call, the lease ends after ``ttl``
     seconds.
 

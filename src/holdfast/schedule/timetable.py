@@ -76,7 +76,7 @@ class Timetable:
 
     @property
     def text(self) -> str:
-        """The whole timetable as text, which `from_text` reads."""
+        """The timetable as text, which `from_text` reads."""
         facts = {self.kind: self._facts()}
         if self.jitter:
             facts |= {"jitter": self.jitter, "salt": self.salt}
