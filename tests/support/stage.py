@@ -154,6 +154,9 @@ class AioDriver(SyncDriver):
 
     clean_up = run
 
+    def runs_here(self) -> bool:
+        return asyncio.get_running_loop() is self.loop
+
     def begin(self, *_: object) -> None:
         """Only the operations are on stage."""
 

@@ -154,7 +154,7 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             core = self._live()
             if core is None:
                 raise self._not_held()
-            done = not self._spec.linger and core.try_release()  # this fast path is not for leases that may linger
+            done = core.may_try_release() and core.try_release()
             if not done:
                 core.go_on_releasing(done is None)
         except HoldfastError:
@@ -327,7 +327,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         core = self._live()
         if core is None:
             raise self._not_held()
-        done = not self._spec.linger and await core.try_release()  # this fast path is not for leases that may linger
+        done = core.may_try_release() and await core.try_release()
         if not done:
             await core.go_on_releasing(done is None)
 

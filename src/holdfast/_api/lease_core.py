@@ -277,6 +277,11 @@ class LeaseCore(UserLease, Owner):
         finally:
             held_lease.ttl = length  # what `renew` uses without an argument
 
+    def may_try_release(self) -> bool:
+        """Return True if `try_release` may succeed, because nobody in this process waits for the lock."""
+        queue = self.attempt.local_queue
+        return (queue is None or not queue.queue) and not (self.passed or self.held_lease.over or not self.process.here)
+
     def try_release(self) -> Any:
         """Release the lease by one request. Return (in asyncio, awaitable) True if done, False if not begun, else None."""
         return self.driver.release(self.attempt, self.held_lease, self)
@@ -293,7 +298,7 @@ class LeaseCore(UserLease, Owner):
         now = self.process.clock()
         if now >= held_lease.good_until:
             self.expired()
-        self.count_time(now)
+        self.attempt.count_hold(now)
         local_queue = self.attempt.local_queue
         if local_queue is None:
             return False
@@ -489,6 +494,7 @@ class SyncCore(UserLease):
     make_way: Callable[[], None]
     driver: SyncRunner
     is_over: Callable[[], bool]
+    may_try_release: Callable[[], bool]
     try_release: Callable[[], bool | None]
     hand_on: Callable[[], bool]
     release_on_server: Callable[..., Coroutine[Any, Any, None]]
@@ -525,7 +531,7 @@ class SyncCore(UserLease):
 
     def release(self) -> None:
         try:
-            done = not self.is_over() and self.try_release()
+            done = self.may_try_release() and self.try_release()
             if not done:
                 self.go_on_releasing(done is None)
         except HoldfastError:
@@ -551,6 +557,7 @@ class AioCore(UserLease):
     """The task inside ``async with``, which is cancelled if the lease is lost; None outside."""
     cancelled_body = False
     is_over: Callable[[], bool]
+    may_try_release: Callable[[], bool]
     try_release: Callable[[], Awaitable[bool | None]]
     hand_on: Callable[[], bool]
     release_on_server: Callable[..., Coroutine[Any, Any, None]]
@@ -581,8 +588,10 @@ class AioCore(UserLease):
         The ``with`` block of a task that is garbage-collected after its loop was closed ends here, and cannot await a
         release.
         """
+        if not self.driver.loop.is_closed():
+            return False
         keeper = self.driver.process.running_keeper
-        if not self.driver.loop.is_closed() or keeper is None:
+        if keeper is None:
             return False
         keeper.call(self.end_forsaken)
         return True
@@ -594,15 +603,15 @@ class AioCore(UserLease):
 
     def at_home(self) -> None:
         """Raise RuntimeError outside the event loop of the lease, because only this loop can await its connections."""
-        from asyncio import get_running_loop  # Imported late, here and below: programs of threads need no asyncio.
-
-        if get_running_loop() is not self.driver.loop and not self.is_over():
+        if not self.driver.runs_here() and not self.is_over():
             which = "an event loop that is closed" if self.driver.loop.is_closed() else "another event loop"
             raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
 
     def may_be_awaited(self) -> None:
         """Raise RuntimeError if `release` cannot be awaited here. If the lease's loop is closed, the keeper releases the
         lock."""
+        if self.driver.runs_here():
+            return
         if not self.driver.loop.is_closed() or self.is_over():
             self.at_home()
             return
@@ -645,7 +654,7 @@ class AioCore(UserLease):
         return LostEvent(self.expired)
 
     async def release(self) -> None:
-        done = not self.is_over() and await self.try_release()
+        done = self.may_try_release() and await self.try_release()
         if not done:
             await self.go_on_releasing(done is None)
 
@@ -704,9 +713,10 @@ class Entered(Generic[C]):
 
         One task may set up a test fixture, and another task tear it down.
         """
-        mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
-        if not mine:
+        cores = self._cores
+        if not cores:
             raise RuntimeError("cannot leave a with statement of a lock that was never entered")
+        mine = cores if len(cores) == 1 else [core for core in cores if core.owner == owner] or cores
         return mine[-1]
 
     def remove(self, core: C) -> None:

@@ -455,6 +455,10 @@ class BaseMultiCore(UserLease):
     def is_over(self) -> bool:
         return all(core.is_over() for core in self.cores)
 
+    def may_try_release(self) -> bool:
+        """Return False, because `release_on_server` must release several locks."""
+        return False
+
     def not_held(self) -> NotHeld:
         return NotHeld(f"the lease of {self.name} was released already", name=self.name, key=self._key)
 
@@ -521,10 +525,6 @@ class MultiLease(BaseMultiLease):
 
 class _SyncMultiCore(SyncCore, BaseMultiCore):
     user_type = MultiLease
-
-    def try_release(self) -> bool:
-        """Return False, because `release_on_server` must release several locks."""
-        return False
 
 
 class MultiLock(BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease]):  # type: ignore[type-var]
@@ -616,10 +616,6 @@ class AioMultiLease(BaseMultiLease):
 
 class _AioMultiCore(AioCore, BaseMultiCore):
     user_type = AioMultiLease
-
-    async def try_release(self) -> bool:
-        """Return False, because `release_on_server` must release several locks."""
-        return False
 
 
 @of_asyncio

@@ -109,10 +109,7 @@ RARE = (
         "lease-passed-to-the-bounded",
         "_core/lock/records.py",
         "HeldLease.compatible_with",
-        Instead(
-            "spec.is_passable and spec.ttl == self.ttl and (spec.replicas <= mine.replicas)",
-            "spec.ttl == self.ttl and spec.replicas <= mine.replicas",
-        ),
+        Instead("spec.ttl != self.ttl or not spec.is_passable", "spec.ttl != self.ttl"),
         "a lease that is renewed without limit is handed on to a lock with max_hold= or progress_within=",
         "lock+mixed",
     ),

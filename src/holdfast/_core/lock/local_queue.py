@@ -191,7 +191,8 @@ class LocalQueue:
                 return False
             attempt.entered = True
             self._enter(attempt)
-        self.wake_changed()
+        if self.untold:
+            self.wake_changed()
         return True
 
     def received(self, attempt: Attempt, now: float) -> Turn | Busy:
@@ -482,11 +483,10 @@ class LocalQueue:
             if self.in_change():
                 self.node.later(self.wake_changed)
                 return
-            with self.mutex:
-                first = self.untold[0] if self.untold else None
-            if first is None:
-                return
-            attempt, outcome = first
+            try:
+                attempt, outcome = first = self.untold[0]
+            except IndexError:
+                return  # another thread has woken the last one
             slot = attempt.slot  # read once: the keeper may remove it at any moment
             woken = slot is None or slot.put(outcome) is not False
             with self.mutex:
@@ -680,7 +680,7 @@ class LocalQueue:
         another renewal would bring no more.
         """
         fence, left = 0, held_lease.deadline - now
-        enough = left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)
+        enough = left >= USEFUL_LEFT_S or left >= held_lease.ttl / 2 or (renewed and left > 0)
         if held_lease.holder_fence < held_lease.last_fence and enough:
             fence = held_lease.holder_fence = held_lease.holder_fence + 1
             held_lease.passes += 1

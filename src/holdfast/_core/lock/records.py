@@ -7,7 +7,7 @@ is the lease. It lasts from the grant to the end of the lease, even if the proce
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -60,6 +60,10 @@ class Queue(Protocol):
 
     trouble: Exception | None
     """Error of the last request with which this process asked for the lock; None: the server replied to that request."""
+
+    @property
+    def queue(self) -> Sized:
+        """Return the attempts of this process that wait for the turn."""
 
     @property
     def prefix(self) -> bytes:
@@ -596,10 +600,10 @@ class HeldLease:
         The lease's lock and ``spec`` must both allow it, and have the same ttl. The lease must have at least the replicas that
         ``spec`` asks for. If ``spec`` has a quarantine, the lease must have the same.
         """
+        if spec.ttl != self.ttl or not spec.is_passable:
+            return False
         mine = self.spec
-        fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
-        fits = fits and spec.guard in {0.0, mine.guard}
-        return fits and (spec is mine or mine.is_passable)
+        return spec is mine or (mine.is_passable and spec.replicas <= mine.replicas and spec.guard in (0.0, mine.guard))
 
     def end(self) -> None:
         """Mark the lease as released. It is then no longer renewed, and its loss is no longer reported."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from asyncio import _get_running_loop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -109,7 +110,8 @@ class AioSlot:
     def wait_locally(self, until: float | None) -> asyncio.Future[None]:
         """Return a future that is done when the waiting task is woken, or at monotonic time ``until`` (None: no time limit)."""
         self._woken = woken = self._loop.create_future()
-        self.waits = self.waits or (id(asyncio.current_task()), self._clock())
+        if self.waits is None:
+            self.waits = id(asyncio.current_task()), self._clock()
         if until is not None:
             timer = self._loop.call_later(max(0.0, until - self._clock()), self._wake)
             woken.add_done_callback(lambda _: timer.cancel())
@@ -172,6 +174,10 @@ class Runner:
         ``lease``: the user's lease. It is abandoned if the task is cancelled, or its event loop closed, during the release.
         """
         return False
+
+    def runs_here(self) -> bool:
+        """Return True inside the driver's event loop."""
+        return _get_running_loop() is self.loop
 
     def slot(self) -> AioSlot:
         return AioSlot(self.loop, self.process.clock)
@@ -348,8 +354,10 @@ class Driver(Runner):
     def _park(self, attempt: Attempt, now: float, wait: float | None) -> asyncio.Future[None] | None:
         """Return a future to await in the local queue; None if the attempt cannot wait there."""
         assert isinstance(attempt.slot, AioSlot)
-        if not park(attempt, now, wait, id(asyncio.current_task())):
+        task = id(asyncio.current_task())
+        if not park(attempt, now, wait, task):
             return None
+        attempt.slot.waits = task, now
         asked = attempt.slot.wait_locally(attempt.until)
         if attempt.turn is not None:
             asked.set_result(None)
@@ -381,7 +389,7 @@ class Driver(Runner):
 
     async def release(self, attempt: Attempt, held_lease: HeldLease, lease: Any) -> bool | None:
         sent, token = self._clock(), held_lease.token
-        here = attempt.is_direct and asyncio.get_running_loop() is self.loop
+        here = attempt.is_direct and _get_running_loop() is self.loop
         frame = leave(attempt, held_lease, sent) if here else None
         if frame is None:
             return False
