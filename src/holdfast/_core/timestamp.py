@@ -51,7 +51,7 @@ class Stamp:
     """Maximum seconds to wait for one reply of the server."""
 
     def value(self, wall: float, ttl: float) -> bytes:
-        """Return the value that a client writes when it acquires the lock at Unix time ``wall``.
+        """Return the value that a client writes when it acquires or renews the lock at Unix time ``wall`` for ``ttl`` seconds.
 
         It is the expiry time in the lock's unit, rounded up, plus one. Deployed clients of this design add the one, too.
         """

@@ -109,7 +109,7 @@ def kinds(error: BaseException) -> set[str]:
 def chain(error: BaseException, before: BaseException | None) -> list[BaseException]:
     """Return an error and the errors that were being handled when it was raised, newest first.
 
-    The list ends before ``before``, the error that was already being handled when the call began.
+    The list ends before ``before``, the error that was already being handled when the call began (None: no error).
     """
     found: list[BaseException] = []
     at: BaseException | None = error
@@ -148,8 +148,8 @@ class Verdict(NamedTuple):
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
     """Return the outcome of a failed EXEC, or an exception to raise: an interrupt, or a value that cannot be encoded.
 
-    ``before``: the exception that was already being handled when EXEC was sent. ``slot``: the slot of the keys; None outside a
-    Cluster.
+    ``before``: the exception that was already being handled when EXEC was sent; None: no exception. ``slot``: the slot of the
+    keys; None outside a Cluster.
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))

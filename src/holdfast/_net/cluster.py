@@ -83,7 +83,7 @@ class Shard(Part):
         return owner.address if owner is not None else self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server that now owns slot ``anchor``. Raises NotSent if there is none, or if no server answers."""
+        """Return the server that now owns slot ``anchor``. Raises NotSent if there is none, or if no server answers in time."""
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
         if owner is None:
@@ -297,7 +297,7 @@ class Cluster:
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
         """Return the address of a server from an entry of CLUSTER SLOTS.
 
-        A server that does not know its own host sends "" or "?". The host of ``told_by``, to which we are connected, then
+        A server that does not know its own host sends None, "" or "?". The host of ``told_by``, to which we are connected, then
         replaces it.
         """
         name = (host or b"").decode()

@@ -130,9 +130,9 @@ class Endpoint:
         self.host = host
         self.port = port
         self.path = path
-        """Path of the server's Unix socket, used instead of host and port."""
+        """Path of the server's Unix socket, used instead of host and port; None: use host and port."""
         self.local = local
-        """``local://`` URL of a server on this machine that is started when needed. Its socket is ``path``."""
+        """``local://`` URL of a server that is started when needed, with the socket ``path``; None: another server."""
         self.db = db
         self.username = username
         self.password = password

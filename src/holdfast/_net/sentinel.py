@@ -88,7 +88,8 @@ class Sentinel:
     def _ask(self, watcher: Endpoint, limit: float) -> tuple[str, int] | None:
         """Return the primary's host and port from one Sentinel; None if that Sentinel does not know the service.
 
-        Raises Refused if the Sentinel refuses the command or sees too few others, and NotSent or Unknown if it does not answer.
+        ``limit``: maximum seconds to wait for each reply. Raises Refused if the Sentinel refuses the command or sees too few
+        others, and NotSent or Unknown if it does not answer.
         """
         with closing(Connection(watcher, limit)) as connection:
             named = _reply(connection, watcher, limit, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)

@@ -46,7 +46,7 @@ def _not_reached(endpoint: Endpoint, error: OSError | HoldfastError) -> NotSent:
 def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> socket.socket:
     """Return a connected socket, logged in to the server.
 
-    Raises NotSent if the server cannot be reached or does not answer in time, and Refused if it refuses the login.
+    Raises NotSent if the server does not answer within ``timeout`` seconds, and Refused if it refuses the login.
     """
     timeout = min(timeout, endpoint.timeout)
     if endpoint.finder is not None:

@@ -52,8 +52,8 @@ class System:
     def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:
         """Return a connected socket on which no command was sent yet.
 
-        Raises OSError if the server cannot be reached, and ServerError or ConfigError if a ``local://`` server cannot be
-        started.
+        Raises OSError if the server cannot be reached within ``timeout`` seconds, and ServerError or ConfigError if a
+        ``local://`` server cannot be started.
         """
         if endpoint.path is None:
             context = endpoint.ssl_context()

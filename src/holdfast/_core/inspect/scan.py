@@ -34,6 +34,7 @@ class Hold(NamedTuple):
     mark: str
     """Hash of the holder's token, which shows whether two replies name the same holder, and does not reveal the token."""
     remaining: float | None
+    """Seconds until the lease expires, unless it is renewed; None: it never expires."""
     fence: int
     weight: int
     lingers: bool

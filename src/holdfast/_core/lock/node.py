@@ -547,7 +547,7 @@ class Node:
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
-        """Have the process record written soon, if it does not contain this label of a lock yet.
+        """Have the process record written soon, if it does not contain this label of a lock yet (None: the lock has no label).
 
         Because of labels, the record is written at most once in `LABELS_EVERY_S` seconds. Any thread may call this method, with
         the mutex held.

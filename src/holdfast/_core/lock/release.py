@@ -42,7 +42,10 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
 
 
 async def _leave_to_keeper(attempt: Attempt, latest: float) -> None:
-    """Have the keeper (background thread) send a revocation, until the server replies or the lease has ended."""
+    """Have the keeper (background thread) send a revocation, until the server replies or the lease has ended.
+
+    ``latest``: as in `give_up`.
+    """
     spec = attempt.spec
     await SendUntilAnswered(revocation(attempt), max(latest, await Now() + spec.timeout + spec.first_ttl))
 

@@ -47,6 +47,7 @@ class _Spec(NamedTuple):
     ttl: float
     renew: bool
     max_hold: float | None
+    """Seconds after a grant for which the lease is renewed; None: without limit."""
     timeout: float
     """Maximum seconds to wait for one reply; at most a third of ``ttl``, so that there is time to send the request again."""
     linger: float = 0.0

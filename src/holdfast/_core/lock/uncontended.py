@@ -91,7 +91,7 @@ def woken(attempt: Attempt, now: float) -> Grant | None:
 
 
 def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | None:
-    """Return the grant for a raw reply, with its lease registered for renewal; None if the reply leads to no valid lease."""
+    """Return the grant for a raw reply, with its lease registered; None: no valid lease. ``sent``, ``came``: monotonic time."""
     spec, node, queue = attempt.spec, attempt.node, attempt.local_queue
     assert isinstance(node, Node)
     deadline = sent + spec.first_valid

@@ -146,6 +146,7 @@ class HeldElsewhere(NamedTuple):
 
     run: bytes
     remaining: float | None
+    """Seconds until the holder's lease expires, unless it is renewed; None: it never expires."""
     fence: int
     """Highest fence that the server has issued for the lock."""
     process: str

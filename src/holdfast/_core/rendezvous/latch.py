@@ -199,7 +199,8 @@ async def wait(latch: LatchSpec, wait: float | None) -> bool:
 async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tuple[bool, float]:
     """Ask the server for the latch's state. Return whether this caller's wait may end, and the monotonic time of the reply.
 
-    If this caller leads the callers of this process that wait for the latch, the result is shared with the others.
+    If this caller leads the callers of this process that wait for the latch, the result is shared with the others. ``until``:
+    monotonic time at which this caller stops waiting.
     """
     assert me.coalescer is not None
     if me.leads and not me.listener_id:

@@ -129,7 +129,10 @@ def facts(name: str, raw: object) -> JobFacts | None:
 
 
 async def jobs_of(keys: Keys, timeout: float) -> list[str]:
-    """Return the names of all jobs of a schedule, sorted. Raises WireError if the server is unreachable."""
+    """Return the names of all jobs of a schedule, sorted. Raises WireError if the server is unreachable.
+
+    ``timeout``: maximum seconds to wait for the reply.
+    """
     found = (await retry_idempotent(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
@@ -137,7 +140,7 @@ async def jobs_of(keys: Keys, timeout: float) -> list[str]:
 async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
     """Return the state of the named jobs, each with the newest ``entries`` entries of its history.
 
-    Raises WireError if the server is unreachable.
+    ``timeout``: maximum seconds to wait for each reply. Raises WireError if the server is unreachable.
     """
     found = Overview(False, [], [])
     for at in range(0, len(names) or 1, BATCH):
@@ -161,7 +164,7 @@ def overview(names: list[str], answer: list[object]) -> Overview:
 async def survey(keys: Keys, timeout: float) -> Overview:
     """Return a schedule with all its jobs, each with the newest entry of its history.
 
-    Raises WireError if the server is unreachable.
+    ``timeout``: maximum seconds to wait for each reply. Raises WireError if the server is unreachable.
     """
     return await look(keys, await jobs_of(keys, timeout), 1, timeout)
 
@@ -170,6 +173,7 @@ async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | Unk
     """Send a command about a job, and return the server's reply. Raises WireError if the server is unreachable.
 
     ``what``: the command, such as to run, pause or cancel the job. `_lua/schedule/command.lua` lists them.
+    ``timeout``: maximum seconds to wait for the reply.
     """
     its = keys.job(job)
     request = await NewToken()

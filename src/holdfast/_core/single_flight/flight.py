@@ -264,7 +264,10 @@ async def get_or_lease(
 
 
 async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
-    """Read the value with a plain command, and return it if it is fresh. Return None if the slower script has to be run."""
+    """Read the value with a plain command, and return it if it is fresh. Return None if the slower script has to be run.
+
+    ``began``: monotonic time at which the lookup began.
+    """
     try:
         call = entry.reading
         answer = await call
@@ -354,7 +357,7 @@ async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found |
     """Return the load that was granted to this caller, or a result that another caller of this process has just shared.
 
     If a result was shared, the load is cancelled. A shared WireError is ignored, because this caller's own request has
-    succeeded.
+    succeeded. ``until``: monotonic time until which to wait while this caller is held back.
     """
     try:
         told = await _await_result(me, until)
@@ -370,7 +373,7 @@ async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found |
 async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | None:
     """Return the result that another caller of this process has shared with this one; None: no result.
 
-    Raises a shared WireError.
+    Raises a shared WireError. ``until``: monotonic time until which to wait while this caller is held back.
     """
     told = await _await_result(me, until)
     if isinstance(told, WireError):
