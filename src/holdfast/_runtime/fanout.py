@@ -103,7 +103,7 @@ class Fanout:
         return True
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Do nothing after a failover, because this set has no second connection, which might lead to the old primary."""
+        """Do nothing after a failover: this set has no other connection to the server, which could lead to the old primary."""
 
     def take(self, wait: float = 0.0) -> bool:
         """Reserve these connections for the calling thread. Return False if another thread uses them for ``wait`` seconds."""

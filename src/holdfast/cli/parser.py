@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return arguments, None
 
     def _words(self, arguments: list[str]) -> Iterator[int]:
-        """Yield the index of each argument that is neither an option nor the value of one. The index of ``--`` is the last."""
+        """Yield the index of each argument that is neither an option nor the value of one, up to and including ``--``."""
         at = 0
         while at < len(arguments):
             word = arguments[at]

@@ -222,7 +222,7 @@ class Supervisor:
     def run(self) -> Result:
         """Start the command, and return its outcome when all its processes, except kept daemons, have ended.
 
-        If the lease expired before the start, return a result with `Result.late`.
+        If the lease expired before the start, return a result whose `late` is True.
         """
         signal.signal(signal.SIGTSTP, program.noted)  # otherwise Ctrl-Z would stop only this process
         self._start()

@@ -90,7 +90,7 @@ def screen() -> Iterator[None]:
 
 
 class Watch:
-    """The locks that the last request to the server found, and the changes of holder since the request before."""
+    """The locks that the last request to the server found, and the changes of holder since the previous request."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args

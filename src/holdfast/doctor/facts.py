@@ -39,7 +39,7 @@ class Terms:
     replicas: int = 0
     """Number of replicas that must acknowledge a lock before it counts as acquired (the option ``replicas=``)."""
     redlock: bool = False
-    """True if the server is one of several that hold a lock together."""
+    """True if the server is one of several that vote together (`Redlock`)."""
     prefix: str = "hf:"
 
 

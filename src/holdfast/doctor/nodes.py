@@ -1,4 +1,4 @@
-"""The servers that hold locks together, as ``holdfast nodes`` shows them: whether each votes, and how many locks it has."""
+"""The servers that vote together (`Redlock`), as ``holdfast nodes`` shows them: whether each votes, and its number of locks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.doctor.targets import PATIENCE
 
 @dataclass
 class Node:
-    """One of several servers that hold locks together. A value is None if it is unknown."""
+    """One of several servers that vote together (`Redlock`). A value is None if it is unknown."""
 
     name: str
     facts: Facts

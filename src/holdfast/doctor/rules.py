@@ -25,7 +25,7 @@ def judge(facts: Facts, terms: Terms) -> list[Finding]:
 
 
 def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
-    """Return the findings from a comparison of servers that hold locks together; an empty list for other servers."""
+    """Return the findings from a comparison of servers that vote together (`Redlock`); an empty list for other servers."""
     reached = [facts for facts in servers if not facts.error]
     return [*_number(servers), *_twice(reached), *_clocks(reached), *_versions(reached)] if terms.redlock else []
 

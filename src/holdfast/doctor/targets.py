@@ -82,8 +82,7 @@ def places(endpoint: Endpoint) -> list[Place]:
 
 
 def whole(found: list[Place]) -> list[Finding]:
-    """Return a list with the finding whether a Cluster serves all slots, and thus all locks. The list is empty outside a
-    Cluster."""
+    """Return one finding: whether the Cluster serves all slots, and thus all locks. Return an empty list outside a Cluster."""
     cluster = found[0].cluster if found else None
     if cluster is None:
         return []

@@ -21,7 +21,7 @@ A client records, about a lock:
 - ``write``: a write to the protected resource (``fence``; ``note``: "accepted" or "refused")
 - ``release``: a release begins
 - ``released``: the release ended (``note``: "" on success, "passed" if the process keeps the lock, "lost", or an error)
-- ``ticket``: the lock was handed over by a ticket (``attempt``: name of the lease that the ticket holds)
+- ``ticket``: a process took over the held lock by a ticket (``attempt``: name of the lease that the ticket contains)
 
 About a process: ``crashed``, ``paused``, ``resumed``.
 
@@ -91,8 +91,7 @@ class Event(NamedTuple):
     since: float = 0.0
     note: str = ""
     lease: str = ""
-    """Name of the attempt to which the server granted the lease, if it was an earlier attempt of the same process; "": this
-    attempt."""
+    """Name of the earlier attempt of the same process that got the lease from the server; "" if this attempt got it."""
     last: int = 0
     """Last of the consecutive fences that the server reserved with one grant; ``fence`` is the first."""
 

@@ -48,7 +48,7 @@ NAME = "hf-guardian"
 
 
 def kill_margin(lease: float) -> float:
-    """Return for how many seconds before the end of its lease a command may no longer run, so that it is killed.
+    """Return the kill margin: a running command is killed this number of seconds before the end of its lease.
 
     ``lease``: length of the lease, in seconds. Finding and killing all descendants takes a few milliseconds, or a few hundred
     on an overloaded machine.

@@ -1,4 +1,4 @@
-"""`holdfast.testing.memory` starts a server in memory for tests. Its methods make its locks fail."""
+"""`holdfast.testing.memory` starts a server in memory for tests. The server's methods make its locks fail."""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ class Clock:
 
     @staticmethod
     def _step(seconds: float, patience: float = inside.LIMIT) -> bool:
-        """Move the clock by one step. Return True if the keeper is idle within ``patience`` real seconds, before and after."""
+        """Wait until the keeper is idle, move the clock by one step, and wait again. Return True if the keeper is idle then.
+
+        Each of the two waits ends after ``patience`` real seconds, even if the keeper is still busy.
+        """
 
         def move() -> None:
             local.ahead += seconds
