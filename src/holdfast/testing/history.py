@@ -21,7 +21,7 @@ A client records, about a lock:
 - ``write``: a write to the protected resource (``fence``; ``note``: "accepted" or "refused")
 - ``release``: a release begins
 - ``released``: the release ended (``note``: "" on success, "passed" if the process keeps the lock, "lost", or an error)
-- ``ticket``: a process took over the held lock by a ticket (``attempt``: name of the lease that the ticket contains)
+- ``ticket``: the holder turned its lease into a ticket, which holds the lock from then on (``attempt``: name of that lease)
 
 About a process: ``crashed``, ``paused``, ``resumed``.
 
