@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 
 class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
-    """A replacement for `functools.cached_property` that uses no mutex, like the one of Python 3.12.
+    """A replacement for `functools.cached_property` without a mutex. That of Python 3.12 has no mutex either.
 
     The `cached_property` of Python 3.11 uses a mutex. If another thread holds this mutex during a fork, the child process
     waits forever. Without the mutex, two threads may both compute the value, which is harmless.

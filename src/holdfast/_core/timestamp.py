@@ -30,7 +30,7 @@ PATIENCE = 30.0
 EARLIEST, LATEST = 1e8, 1e11
 """Range of the Unix times, in seconds, that a key may hold, from the year 1973 to 5138.
 
-A present time in milliseconds, taken for seconds, is outside this range.
+A present time in milliseconds is outside this range if it is read as seconds.
 """
 
 _NUMBER = re.compile(rb"[ \t\r\n\0]*(\d{1,17}(?:\.\d*)?)[ \t\r\n\0]*")

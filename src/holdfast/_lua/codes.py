@@ -53,7 +53,7 @@ TOO_MANY = -12
 """The request is for more permits than the limit of the semaphore, which is ``limit``."""
 
 INVALIDATED = -13
-"""The value is not stored, because one of its tags or its whole group was invalidated after its load had begun."""
+"""The value is not stored, because one of its tags or the whole cache was invalidated after its load had begun."""
 
 NO_JOB = -14
 """The schedule has no job of this name."""

@@ -27,7 +27,7 @@ _AGAIN = object()
 _ELSEWHERE = object()
 """Returned instead of a reply if this thread is already sending a request on the shared connection.
 
-This request then comes from a signal handler or a finaliser, which has interrupted the other one.
+The new request then comes from a signal handler or a finaliser, which has interrupted the sending.
 """
 
 ROUNDS = 2

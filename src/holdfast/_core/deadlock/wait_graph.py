@@ -1,8 +1,10 @@
 """Publish the waits of this process that may be part of a deadlock, because the waiting thread or task holds other locks.
 
 A wait belongs to a thread or task, not to a process. If one thread of a process holds lock A and another of its threads waits
-for lock B, this alone is no part of a deadlock. While nobody waits, nothing is checked or sent. While somebody waits, the waits
-are checked twice a second, or more often if one of them is published.
+for lock B, this wait is no part of a deadlock, because the waiting thread holds no lock.
+
+While nobody waits, nothing is checked or sent. While somebody waits, the waits are checked twice a second, or more often if one
+of them is published.
 """
 
 from __future__ import annotations

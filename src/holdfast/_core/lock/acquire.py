@@ -197,7 +197,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     """Acquire the lock before monotonic time `Attempt.until`. Return Busy if that time has passed.
 
     ``at_once``: True to try once, without waiting. ``now``: monotonic time in seconds. ``place``: position in the server's
-    queue, which is inherited from another attempt of this process, or is new and still has to be taken there. None: ask first
+    queue. It is inherited from another attempt of this process, or the attempt still has to join the queue. None: ask first
     whether the lock is free.
     """
     busy = NO_ANSWER

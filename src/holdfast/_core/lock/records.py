@@ -567,7 +567,7 @@ class HeldLease:
 
     @property
     def wants_at(self) -> float:
-        """Return the monotonic time, in seconds, at which the keeper (background thread) has to look at the lease next."""
+        """Return the monotonic time, in seconds, at which the keeper (background thread) has to renew or check the lease."""
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:

@@ -277,8 +277,8 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
 async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: bool = False) -> None:
     """Undo the votes of the last round. Wait for the confirmation only of servers that have replied to the vote request.
 
-    On the other servers, the undo follows the vote request on the same connection. ``for_good``: True if the attempt does not
-    go on, so that its subscription ends, too. ``interrupted``: True if the operation was interrupted, and connections may be
+    On the other servers, the undo follows the vote request on the same connection. ``for_good``: True if the attempt ends, so
+    that its subscription ends, too. ``interrupted``: True if the operation was interrupted, and connections may be
     closed. The keeper (background thread) then repeats the undo until each server has replied.
     """
     listener_id = attempt.listener_id if for_good else ""

@@ -1,6 +1,6 @@
 """Barriers. A fixed number of participants, in any processes, wait for each other. Then all of them go on, or all fail.
 
-The server stores an entry for each waiting participant, which refreshes it. If an entry expires, its participant is taken for
+The server stores an entry for each waiting participant, which refreshes it. If an entry expires, its participant counts as
 dead, and the barrier is broken. Then all participants fail with Broken, as after a timeout in `threading.Barrier`.
 
 The server stores the outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant

@@ -32,7 +32,7 @@ class CoalescedWaiter(Listener):
         self.coalescer: Coalescer | None = None
         """Group of waiting callers that this caller joins when it waits; None before its first wait."""
         self.leads = False
-        """True if this caller is the leader of its group, which asks the server for the whole group."""
+        """True if this caller is the leader of its group. The leader asks the server for all callers of the group."""
         self.found: Any = None
         """Result from another caller: a value, a WireError, or a `Failed` load; None: no result yet."""
         self.held = False

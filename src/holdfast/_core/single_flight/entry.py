@@ -54,7 +54,7 @@ class EntrySpec:
     waiters: bytes
     """Key of the subscriptions of callers that wait for this value; `_lua/single_flight/_values.lua` describes all keys."""
     tries: int
-    """Number of timeouts (``spec.timeout``) after which a server that does not reply is taken for unreachable."""
+    """Number of timeouts (``spec.timeout``) after which a server that does not reply counts as unreachable."""
     max_size: int
     """Maximum size of a stored value, in bytes. A larger value counts as not readable (see `keeps`)."""
     keeps: bool
@@ -88,7 +88,7 @@ class Record:
     """Kind of the value, chosen by the caller that stored it: a word in lower case, such as "v" or "error"."""
     data: bytes
     fence: int
-    """Fence of the load that has stored the value; loads of the same group with higher fences began later."""
+    """Fence of the load that has stored the value. Loads of the same cache that have higher fences began later."""
     left: float
     """Seconds until the value becomes stale; negative: seconds since then; `UNASKED`: it is fresh, but for an unknown time."""
 
