@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import re
 import tomllib
 import typing
@@ -228,3 +229,22 @@ def test_each_file_of_tests_is_in_the_folder_of_its_capability_and_level() -> No
     files = [path.relative_to(tests).as_posix() for path in sorted(tests.rglob("*.py"))]
     assert {f"tests/{file}": f"belongs to tests/{misplaced(file)}" for file in files if misplaced(file)} == {}
     assert [file for file in files if file.startswith("support/test_")] == []
+
+
+def test_tests_import_public_names_from_where_users_do() -> None:
+    """A private module may then be renamed without a change of tests about something else."""
+    tests = Path(__file__).parents[1]
+    imports = re.compile(r"^ *from (holdfast\._\S+) import (\([^)]*\)|.*)", re.MULTILINE)
+    inside = [
+        f"{path.relative_to(tests)}: {module}.{name}"
+        for path in sorted(tests.rglob("*.py"))
+        for module, names in imports.findall(path.read_text())
+        for name in re.findall(r"\w+", names)
+        if name in holdfast.__all__ and is_public(module, name)
+    ]
+    assert inside == []
+
+
+def is_public(module: str, name: str) -> bool:
+    """Return whether a name in a private module is what users import under this name."""
+    return getattr(importlib.import_module(module), name, None) is getattr(holdfast, name)

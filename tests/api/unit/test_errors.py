@@ -11,9 +11,7 @@ import pytest
 
 import holdfast
 import holdfast.schedule
-from holdfast import errors
-from holdfast._api.barrier import BrokenBarrier
-from holdfast._core.deadlock.cycles import Cycle, CycleWaiter
+from holdfast import BrokenBarrier, Cycle, CycleWaiter, errors
 from holdfast.errors import (
     CommandFailed,
     ConfigError,

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio, fencing, locked
-from holdfast._api.lock import FairLock, Lock
+from holdfast import FairLock, Lock, aio, fencing, locked
 from holdfast._core.lock.spec import answer_within
 from holdfast._runtime import process
 from holdfast.errors import ConfigError, HoldfastWarning

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import hiredis
 import pytest
 
-from holdfast import aio
-from holdfast._api.lock import Lock
+from holdfast import Lock, aio
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter
 from holdfast._core.lock.replies import ACQUIRE, Busy
 from holdfast._core.lock.server_queue import Refresh

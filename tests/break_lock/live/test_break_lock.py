@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import NewServer
-    from holdfast._api.inspect import Broken
+    from holdfast import Broken
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, RLock, Semaphore, aio, find_deadlocks
+from holdfast import ConfigError, Cycle, Deadlock, FairLock, Lock, MultiLock, RLock, Semaphore, aio, find_deadlocks
 from holdfast._core.deadlock import cycles as deadlock_cycles
-from holdfast._core.deadlock.cycles import Cycle
 from holdfast._core.requests import Answer, Command, Sleep
 from holdfast._runtime.process import current
 from support.servers import PrivateServer

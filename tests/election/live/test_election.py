@@ -17,12 +17,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import ConfigError, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
-from holdfast._api.caller import Caller
-from holdfast._api.election import Election
-from holdfast._api.flow import complete
-from holdfast._core.election import Elected
-from holdfast._core.requests import Command
+from holdfast import ConfigError, Elected, Election, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
 from support.witness import until
 
 if TYPE_CHECKING:
@@ -324,15 +319,14 @@ def test_over_several_servers(new_server: NewServer) -> None:
                 refused()
 
 
-def test_what_is_somebody_elses_is_left_alone(server: PrivateServer, name: str) -> None:
-    caller = Caller(server.url)
+def test_what_is_somebody_elses_is_left_alone(server: PrivateServer, look: redis.Redis, name: str) -> None:
     for key in (f"hf:{{{name}}}", f"hf:{{{name}}}:state", f"hf:{{{name}}}:observers"):
-        complete(caller.ask(Command(("SADD", key, "theirs"), 1.0), key.encode()))
+        look.sadd(key, "theirs")
         leader = Election(server.url, name)
         for use in (leader.campaign, leader.leader):
             with pytest.raises(ConfigError, match="holds a set"):
                 use()
-        complete(caller.ask(Command(("DEL", key), 1.0), key.encode()))
+        look.delete(key)
     assert Election(server.url, name).leader() is None
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast import Elected
 from holdfast._api.election_lock import BaseTermCore
 from holdfast._core.election import (
     FOR_A_CANDIDATE,
     OBSERVE,
     Candidacy,
-    Elected,
     ElectionKeys,
     LeaderWatch,
     NoLeader,

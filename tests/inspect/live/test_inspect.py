@@ -15,9 +15,8 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import ConfigError, ServerError, aio
+from holdfast import ConfigError, LockInfo, ServerError, aio
 from holdfast._api import access
-from holdfast._api.inspect import LockInfo
 from holdfast._runtime.process import current
 from support.clusters import cluster
 from support.servers import PrivateServer

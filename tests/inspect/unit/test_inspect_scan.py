@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._api.inspect import LockInfo
+from holdfast import LockInfo
 from holdfast._core.inspect.scan import PAGE, Survey, page
 from holdfast._core.requests import AskPlace, NotSent
 

@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio
+from holdfast import Lock, Redlock, Semaphore, aio
 from holdfast._api import lease_core
 from holdfast._api.lease import BaseLease, core_of
-from holdfast._api.lock import Lock
-from holdfast._api.redlock import Redlock
-from holdfast._api.semaphore import Semaphore
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Grant, HeldLease
 from holdfast._core.lock.replies import NO_ANSWER, Busy

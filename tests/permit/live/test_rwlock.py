@@ -99,7 +99,7 @@ def test_what_would_wait_for_ever_is_refused_with_the_reason(server: PrivateServ
         for side, why in ((lock.write, "not re-entrant"), (lock.read, "downgrade")):
             with pytest.raises(RuntimeError, match=why):
                 side.acquire()
-        assert isinstance(lease, holdfast._api.rwlock.WriteLease)
+        assert isinstance(lease, holdfast.WriteLease)
         lease.downgrade()
         with pytest.raises(RuntimeError, match="a reader cannot become a writer"):
             lock.write.acquire()

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import holdfast
-from holdfast import aio
-from holdfast._api.cache.options import CacheStatistics
+from holdfast import CacheStatistics, aio
 
 
 class Either:

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import LeaseLost, Once, ResultNotKept, once
-from holdfast._api.once import Job, Running
+from holdfast import LeaseLost, Once, ResultNotKept, Running, once
+from holdfast._api.once import Job
 from holdfast._core import requests as sent
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt

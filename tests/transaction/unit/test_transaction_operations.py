@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast._api.transaction import Transaction
+from holdfast import Transaction
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
 from holdfast._net.client_pipeline import is_command, named
