@@ -164,4 +164,4 @@ if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts any name a
     __getattr__ = later(globals(), _LATER, "holdfast._api.foreign_words")
 
     def __dir__():
-        return sorted({*globals(), *__all__})
+        return sorted(name for name in {*globals(), *__all__} if not name.startswith("_") or name.startswith("__"))

@@ -215,6 +215,12 @@ def test_the_usage_shows_options_that_must_be_given() -> None:
     assert cli.parser_of("jobs")[1].format_usage().startswith("usage: holdfast jobs [options] --schedule NAME [")
 
 
+def test_a_flag_with_a_value(capfd: pytest.CaptureFixture[str]) -> None:
+    told = "holdfast: --local takes no value; for another directory, pass --url local:///DIRECTORY (see holdfast ls --help)\n"
+    assert said(capfd, "ls", "--local=/tmp/x") == (64, "", told)
+    assert said(capfd, "ls", "--json=yes") == (64, "", "holdfast: --json takes no value (see holdfast ls --help)\n")
+
+
 @pytest.mark.parametrize("arguments", ["NAME TICKET", "TICKET", "NAME --ticket-file TICKET"])
 def test_a_ticket_is_no_argument(capfd: pytest.CaptureFixture[str], arguments: str) -> None:
     ticket = tickets.write(spec(), current().token(), 1).reveal()

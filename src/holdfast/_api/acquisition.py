@@ -124,7 +124,7 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         """
         if mistaken:
             refuse_mistaken(mistaken, "acquire")
-        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        wait = self._wait if blocking is True and timeout == -1 else self._acquire_wait(blocking, timeout)
         node = self._node
         if node is None or not self._is_direct or node.keeper.closing:
             driver, attempt = self._prepared()
@@ -290,7 +290,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         """
         if mistaken:
             refuse_mistaken(mistaken, "acquire")
-        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        wait = self._wait if blocking is True and timeout == -1 else self._acquire_wait(blocking, timeout)
         node = self._node
         if node is None or not self._is_direct or node.keeper.closing:
             driver, attempt = await self._prepared()

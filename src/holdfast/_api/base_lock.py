@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoRe
 
 from holdfast._api.error_map import Trouble, cause, record_of, server_error
 from holdfast._api.flow import Steps
-from holdfast._api.foreign_words import ForeignMethods
+from holdfast._api.foreign_words import LOCK_CALL, ForeignMethods
 from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire
@@ -76,6 +76,9 @@ def member_of(lock: Any) -> Member:
 
 class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     """The options and the state of a lock object. Base class for threads and for asyncio."""
+
+    if not TYPE_CHECKING:
+        __call__ = LOCK_CALL
 
     _home: Any
     """The driver that was used last. It runs operations for one process and server."""
@@ -310,7 +313,10 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
-        return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
+        core, why = self._current, "is not held by this object"
+        if core is not None and not core.process.here and not core.held_lease.over:
+            why = "is not held by this process: the lease belongs to the process that forked this one"
+        return NotHeld(f"lock {self.name!r} {why}", name=self.name, key=self.key)
 
     def _is_callers(self, *, inside: bool = False) -> bool:
         """Return True if the calling thread or task holds the lock. ``inside``: only if a ``with`` statement acquired it."""

@@ -143,11 +143,19 @@ _OF = {
 }
 """Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
 
+_SHOW = "call holdfast.Inspector(...).show(name), or `holdfast show NAME`, which name the holder"
 LOCK_METHODS: Words = {
-    "extend": "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
-    "reacquire": "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
-    "renew": "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
-    "owned": "use lock.lease, which is None unless this object holds the lock; lease.verify() asks the server",
+    **dict.fromkeys(
+        ("extend", "reacquire", "renew", "refresh", "touch", "expire", "keepalive", "heartbeat"),
+        "call lock.lease.renew(); a lease is renewed by itself unless renew=False",
+    ),
+    **dict.fromkeys(
+        ("owned", "is_owned", "is_held", "acquired", "is_acquired"),
+        "use lock.lease, which is None unless this object holds the lock; lease.verify() asks the server",
+    ),
+    **dict.fromkeys(("owner", "get_owner", "holder", "held_by", "info", "status", "queue"), _SHOW),
+    **dict.fromkeys(("is_locked", "exists"), "call locked()"),
+    **dict.fromkeys(("try_lock", "tryLock", "try_acquire"), "call acquire(blocking=False)"),
     "held": "use lock.lease, which is None unless this object holds the lock; lease.check() raises if it was lost",
     "fence": "use lock.lease.fence, the fence of the lease",
     "token": "use lock.lease.fence, the fence of the lease",
@@ -166,15 +174,17 @@ SEMAPHORE_METHODS: Words = {**LOCK_METHODS} | dict.fromkeys(
 )
 LEASE_METHODS: Words = {
     **dict.fromkeys(
-        ("extend", "reacquire", "refresh"), "call renew(ttl); the lease is renewed by itself unless the lock has renew=False"
+        ("extend", "reacquire", "refresh", "touch", "keepalive"),
+        "call renew(ttl); the lease is renewed by itself unless the lock has renew=False",
     ),
     **dict.fromkeys(
-        ("owned", "held", "valid", "is_valid", "locked", "is_lost"),
+        ("owned", "held", "is_held", "valid", "is_valid", "locked", "is_lost", "status"),
         "call check(), which raises LeaseLost if the lease is lost, or verify(), which asks the server; or read lost.is_set()",
     ),
     **dict.fromkeys(("ttl", "expires", "expires_at", "expiration", "validity", "timeout"), "call remaining(), in seconds"),
     **dict.fromkeys(("token", "fencing_token", "id", "version"), "use fence, a number that rises with each acquisition"),
     **dict.fromkeys(("acquire", "lock"), "a lease is one acquisition; to acquire the lock again meanwhile, use holdfast.RLock"),
+    **dict.fromkeys(("owner", "holder", "info"), _SHOW),
     "unlock": "call release()",
 }
 _BOTH_SIDES = "use one of the two sides, as in `with lock.read:` or `lock.write.acquire()`"
@@ -299,6 +309,10 @@ class ForeignMethods:
             hint = f": {self._foreign[name]}" if name in self._foreign else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
+    def __dir__(self) -> list[str]:
+        """Return the names without private ones, so that Python's "Did you mean" never suggests one of these."""
+        return [name for name in super().__dir__() if not name.startswith("_") or name.startswith("__")]
+
 
 class WrongWithError(TypeError, AttributeError):
     """Raised by ``with`` on an object of `holdfast.aio`, and by ``async with`` on an object of `holdfast`.
@@ -308,9 +322,9 @@ class WrongWithError(TypeError, AttributeError):
 
 
 class NoWith:
-    """A descriptor in the place of ``__enter__`` or ``__aenter__``. Looking it up raises WrongWithError with ``hint``.
+    """A descriptor in the place of a special method, such as ``__enter__``. Looking it up raises WrongWithError with ``hint``.
 
-    So the object does not count as a context manager of that kind.
+    So the object does not count as one that has the method.
     """
 
     def __init__(self, hint: str) -> None:
@@ -323,4 +337,7 @@ class NoWith:
 WITH = NoWith("this class is for asyncio: use `async with`, or the class of the same name in holdfast for threads")
 ASYNC_WITH = NoWith("this class is for threads: use `with`, or the class of the same name in holdfast.aio for asyncio")
 
+LOCK_CALL = NoWith("a lock is not callable; to run a function under a lock, decorate it with @locked(client, name)")
+CACHE_CALL = NoWith('a cache is not callable; to cache the results of a function, decorate it with @cache.memoize("sku:{sku}")')
+CACHE_ITEM = NoWith("a cache has no items; call get(key) or get_or_load(key, loader), set(key, value) and delete(key)")
 SIDES = NoWith("use one of the two sides: `with lock.read:` or `with lock.write:`, in asyncio with `async with`")

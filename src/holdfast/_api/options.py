@@ -82,6 +82,7 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
 
     Raises ValueError, OverflowError or TypeError, as threading.Lock does.
     """
+    refuse_number(blocking)
     if not blocking:
         if timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
@@ -96,6 +97,15 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
     if number > threading.TIMEOUT_MAX:
         raise OverflowError("timeout value is too large")
     return checked_wait(number)
+
+
+def refuse_number(blocking: object) -> None:
+    """Raise TypeError if ``blocking`` is a number of seconds or permits, which threading.Lock takes for True."""
+    if not isinstance(blocking, bool) and blocking not in (0, 1):
+        raise TypeError(
+            f"acquire({blocking!r}): the first argument, blocking, must be True or False; for seconds to wait, pass "
+            f"timeout={blocking!r}; for several permits of a semaphore, pass weight={blocking!r} to the Semaphore itself"
+        )
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:

@@ -51,7 +51,8 @@ def find(
 ) -> tuple[tuple[Endpoint, ...], ServerSet]:
     """Return the endpoints of the servers that vote together, and their `ServerSet`. Raises ConfigError if they cannot vote."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
-        raise _bad("pass a list of clients or URLs, or a dictionary of them with names as keys")
+        first = "" if "://" in str(servers) else "; they are the first argument, and the name of the lock is the second"
+        raise _bad(f"pass a list of clients or URLs, or a dictionary of them with names as keys{first}")
     named = isinstance(servers, Mapping)
     clients = list(servers.values()) if isinstance(servers, Mapping) else list(servers)
     _check_number(len(clients))

@@ -11,7 +11,7 @@ from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.foreign_words import SEMAPHORE_METHODS
 from holdfast._api.lease import AioLease, Lease
 from holdfast._api.lease_core import SyncLeaseCore
-from holdfast._api.options import checked_timeout, refuse_mistaken
+from holdfast._api.options import checked_timeout, refuse_mistaken, refuse_number
 from holdfast._api.permit import BaseAioPermits, BaseSyncPermits, PermitsLock
 from holdfast._core import permit
 from holdfast._core.lock.spec import Permits
@@ -90,6 +90,7 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds | None) -> 
 
     ``own``: the result without arguments. Raises ValueError as threading.Semaphore does.
     """
+    refuse_number(blocking)
     if not blocking:
         if timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")

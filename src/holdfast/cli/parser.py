@@ -109,6 +109,9 @@ class Parser(argparse.ArgumentParser):
         if word.startswith("--"):
             if long not in known:
                 self._refuse(long)
+            if equals and known[long].nargs == 0:
+                hint = "; for another directory, pass --url local:///DIRECTORY" if long == "--local" else ""
+                self.error(f"{long} takes no value{hint}")
             return not equals and known[long].nargs != 0
         for at, letter in enumerate(word[1:], 2):  # -qw5 is -q -w 5
             if f"-{letter}" not in known:

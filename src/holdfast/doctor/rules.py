@@ -40,7 +40,7 @@ def _unreachable(facts: Facts) -> Finding:
         "DENIED": "set a password on the server, or bind it to an address that only its users can reach",
         "max number of clients": "raise maxclients, or find out who keeps so many connections",
         "cluster support disabled": "the server is no Cluster: its URL starts with redis://",
-        "TLS": "see the page on servers, TLS",
+        "TLS": "put ssl_ca_certs, and ssl_certfile if the server wants a certificate, into the URL",
     }.items():
         if sign in facts.error:
             remedy = what
@@ -83,7 +83,7 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("problem", "role", "it is loading its data", "it answers when it has finished", "wait")
     if "uptime_in_seconds" in info and facts.number("uptime_in_seconds") < terms.ttl and not terms.redlock:
         why = "it may grant again the locks that it has lost, while their holders believe they hold them"
-        yield Finding("note", "version", "it was started less than a lease ago", why, "check fences, see the page on promises")
+        yield Finding("note", "version", "it was started less than a lease ago", why, "check fences (holdfast.fencing)")
     if len(set(facts.runs)) > 1:
         why = "locks acquired on one do not exist on the other"
         yield Finding("problem", "reach", "two connections led to two servers", why, "pass the URL of one server")
@@ -192,7 +192,7 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
 
 def _without_memory(facts: Facts) -> str:
     """Return the remedies for a server that may lose locks in a restart or failover."""
-    return f"{'' if facts.connection.cluster else 'quarantine=, or '}check fences: see the page on promises"
+    return f"{'' if facts.connection.cluster else 'quarantine=, or '}check fences (holdfast.fencing)"
 
 
 def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,7 +110,8 @@ MISTAKES: list[tuple[Callable[[], object], str, str]] = [
     (lambda: LIB.MultiLock([LIB.RLock(URL, "a")]), "locks", "is reentrant.*pass a Lock of the same name"),
     (lambda: LIB.MultiLock([aio.Lock(URL, "a")]), "locks", "pass a Lock, FairLock, Redlock or Semaphore of holdfast$"),
     (lambda: LIB.aio.MultiLock([LOCK(URL, "a")]), "locks", r"pass a Lock, .* of holdfast\.aio$"),
-    (lambda: LIB.Redlock(URL, "x"), "servers", "^servers: pass a list of clients or URLs"),
+    (lambda: LIB.Redlock(URL, "x"), "servers", "^servers: pass a list of clients or URLs, or .* names as keys$"),
+    (lambda: LIB.Redlock("x", SERVERS), "servers", "names as keys; they are the first argument, and the name .* the second$"),
     (lambda: LIB.Redlock(SERVERS[:2], "x"), "servers", "pass three, or use one"),
     (lambda: LIB.Redlock([*SERVERS[:2], URL], "x"), "servers", "is in the list twice.*remove one"),
     (lambda: LIB.Redlock(SERVERS, "x", ttl=100), "ttl", "ttl=100 is more than max_ttl=60"),
@@ -170,6 +175,30 @@ def test_a_timeout_of_acquire_that_is_no_duration(timeout: Any) -> None:
     """It is a TypeError, as in threading."""
     with pytest.raises(TypeError, match=rf"^timeout {DURATION} "):
         LOCK(URL, "x").acquire(timeout=timeout)
+
+
+@pytest.mark.parametrize("cls", [LOCK, LIB.RLock, LIB.Semaphore, aio.Lock, aio.Semaphore])
+@pytest.mark.parametrize("number", [2, 0.5, "5", [5]])
+def test_a_number_in_the_place_of_blocking(cls: Any, number: Any) -> None:
+    """threading.Lock takes it for True, and waits without a limit."""
+    with pytest.raises(TypeError, match=rf"^acquire\({re.escape(repr(number))}\): .* pass timeout=.* pass weight=") as caught:
+        asyncio.run(acquire) if inspect.iscoroutine(acquire := cls(URL, "x").acquire(number)) else acquire
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", [LOCK, LIB.MultiLock])
+def test_a_lease_of_the_process_that_forked_this_one(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = cls(URL, ["x"]) if cls is LIB.MultiLock else cls(URL, "x")
+    held_lease = SimpleNamespace(over=False)
+    core = SimpleNamespace(process=SimpleNamespace(here=False), held_lease=held_lease, is_over=lambda: True)
+    lock._current = core
+    with pytest.raises(
+        NotHeld, match=r"^lock 'x' is not held by this process: the lease belongs to the process that forked this"
+    ):
+        lock.release()
+    held_lease.over = True
+    with pytest.raises(NotHeld, match=r"^lock 'x' is not held by this object$"):
+        lock.release()
 
 
 def test_what_is_not_held() -> None:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -199,6 +199,42 @@ def test_methods_of_other_libraries_in_other_classes(module: Any, cls: str) -> N
             assert hasattr(made, called) or hasattr(owner, called), called
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
         made.xyzzy  # noqa: B018
+
+
+def price(sku: str) -> str:
+    return sku
+
+
+UNFIT: list[tuple[Callable[[Any], object], str]] = [
+    (lambda api: api.Lock(URL, "x")(price), r"^Lock: a lock is not callable; .* decorate it with @locked\(client, name\)$"),
+    (lambda api: api.Semaphore(URL, "x", 3)(price), r"^Semaphore: a lock is not callable; "),
+    (lambda api: api.Cache(URL, "x")(price), r"^Cache: a cache is not callable; .* decorate it with @cache\.memoize\(\"sku:"),
+    (lambda api: api.Cache(URL, "x")["a"], r"^Cache: a cache has no items; call get\(key\) or get_or_load\(key, loader\), "),
+    (lambda api: operator.setitem(api.Cache(URL, "x"), "a", 1), r"^Cache: a cache has no items; .* set\(key, value\)"),
+    (lambda api: operator.delitem(api.Cache(URL, "x"), "a"), r"^Cache: a cache has no items; .* delete\(key\)$"),
+    (lambda api: "a" in api.Cache(URL, "x"), r"^Cache: a cache has no items; "),
+]
+
+
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize(("use", "hint"), UNFIT)
+def test_a_lock_is_no_function_and_a_cache_no_dictionary(api: Any, use: Callable[[Any], object], hint: str) -> None:
+    with pytest.raises(TypeError, match=hint) as caught:
+        use(api)
+    is_one_line(caught.value)
+
+
+def test_a_cache_does_not_count_as_a_collection() -> None:
+    cache: object = holdfast.Cache(URL, "x")
+    assert not hasattr(cache, "__getitem__")
+    assert not isinstance(cache, Iterable | Container)
+
+
+@pytest.mark.parametrize("wrong", ["holdfast.Lock(URL, 'x').curent", "holdfast.lazzy", "holdfast.Cache(URL, 'x').calller"])
+def test_python_suggests_no_private_name(wrong: str) -> None:
+    code = f"import holdfast; URL = {URL!r}; {wrong}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith(f"has no attribute '{wrong.rpartition('.')[2]}'")
 
 
 def test_a_lock_with_two_sides_is_not_entered() -> None:

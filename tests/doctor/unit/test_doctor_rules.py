@@ -69,7 +69,7 @@ CASES: list[tuple[dict[str, Any], Terms, str, str]] = [
     ({"error": "db1 closed the connection before it answered"}, ONE, "problem", "rediss://"),
     ({"error": "NOAUTH Authentication required."}, ONE, "problem", "password into the URL"),
     ({"error": "DENIED Redis is running in protected mode"}, ONE, "problem", "set a password on the server"),
-    ({"error": "no server at db1: TLS: its certificate has expired"}, ONE, "problem", "page on servers"),
+    ({"error": "no server at db1: TLS: its certificate has expired"}, ONE, "problem", "ssl_ca_certs"),
     (info(valkey_version="", redis_version="5.0.7"), ONE, "problem", "too old"),
     (info(redis_mode="sentinel"), ONE, "problem", "this is a Sentinel"),
     (info(server_mode="sentinel"), ONE, "problem", "this is a Sentinel"),

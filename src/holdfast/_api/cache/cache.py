@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
-from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import codecs
 from holdfast._api import error_map, options
@@ -32,7 +32,7 @@ from holdfast._api.cache.options import (
 from holdfast._api.cache.outage import Away, Outage
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
-from holdfast._api.foreign_words import CACHE_METHODS, ForeignMethods
+from holdfast._api.foreign_words import CACHE_CALL, CACHE_ITEM, CACHE_METHODS, ForeignMethods
 from holdfast._api.functions import refuse_bare
 from holdfast._api.templates import checked_ignore
 from holdfast._clock import clock
@@ -91,6 +91,9 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
     """The options, the counters and the flows of a cache. Base class for threads and for asyncio."""
 
     _foreign = CACHE_METHODS
+    if not TYPE_CHECKING:
+        __call__ = CACHE_CALL
+        __getitem__ = __setitem__ = __delitem__ = CACHE_ITEM
 
     _caller_type: type[BaseCaller]
     """Class that sends the requests of this API (sync or asyncio)."""

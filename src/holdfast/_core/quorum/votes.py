@@ -377,7 +377,7 @@ def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
         case Quarantined(seconds=seconds):
             said = (
                 f"does not vote for another {seconds:.1f} s: it is new, or may have lost its votes (restarted or "
-                "flushed); declare new servers with: holdfast nodes init"
+                "flushed); declare new servers once, by holdfast.declare_new(servers) or `holdfast nodes init`"
             )
         case ConfigDiffers(about="max_ttl", theirs=theirs):
             said = f"its longest lease (max_ttl) is {theirs}"
