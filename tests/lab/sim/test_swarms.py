@@ -24,14 +24,14 @@ class Campaign(NamedTuple):
 CAMPAIGNS = {
     "lock": Campaign(1200, 500_000, 10),
     "multilock": Campaign(120, 20_000, 20),
-    "quorum": Campaign(300, 20_000, 15),
+    "quorum": Campaign(150, 20_000, 15),
     "single_flight": Campaign(250, 50_000, 20),
     "schedule": Campaign(250, 20_000, 3),
     "election": Campaign(120, 20_000, 3),
     "rendezvous": Campaign(400, 20_000, 4),
-    "permit": Campaign(250, 50_000, 10),
+    "permit": Campaign(120, 50_000, 10),
     "ticket": Campaign(400, 50_000, 10),
-    "break_lock": Campaign(250, 50_000, 10),
+    "break_lock": Campaign(120, 50_000, 10),
 }
 
 ALL_RULES = 1_000
