@@ -14,7 +14,18 @@ log = logger("holdfast.wire")
 
 
 def _of_foreign(client: Any, what: str) -> Endpoint:
-    """Return an endpoint whose requests go through this client's own methods. ``what``: kind of the client, for messages."""
+    """Return an endpoint whose requests go through this client's own methods. ``what``: kind of the client, for messages.
+
+    Raises ConfigError if the client's pool is limited to one connection. The subscription to notifications would use it up, and
+    no lease could be renewed.
+    """
+    limit = getattr(client.connection_pool, "max_connections", None)
+    if isinstance(limit, int) and limit < 2:
+        raise ConfigError(
+            f"client: its pool has max_connections={limit}, which holdfast needs for notifications, so that no lease could be "
+            f"renewed. holdfast cannot open connections of {what} itself: pass a client with at least 3",
+            parameter="client",
+        )
     key = ("client", id(client.connection_pool))
     endpoint = endpoints.get(key)
     if endpoint is None:
@@ -48,7 +59,7 @@ def _is_foreign(thing: type) -> bool:
 def from_client(client: Any) -> Endpoint:
     """Return the endpoint of a client of redis-py or valkey-py: sync or asyncio, of one server or of a Cluster.
 
-    Raises ConfigError if ``client`` is none of these, or if its servers cannot be used for locks.
+    Raises ConfigError if ``client`` is none of these, or if it cannot be used for locks.
     """
     if hasattr(client, "immediate_execute_command"):
         raise ConfigError("client: a pipeline only collects commands; pass the client that created it", parameter="client")

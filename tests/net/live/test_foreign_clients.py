@@ -15,7 +15,7 @@ import redis.asyncio
 import valkey
 
 import holdfast
-from holdfast import FairLock, Lock, ServerError, aio, fencing
+from holdfast import ConfigError, FairLock, Lock, ServerError, aio, fencing
 from holdfast._clock import clock
 from holdfast._core.requests import Refused
 from holdfast._net.client_adapter import AioClientCalls, ClientLine
@@ -198,6 +198,25 @@ def test_error_replies_keep_their_code(server: PrivateServer, look: redis.Redis,
         assert Refused(str(pool.exchange(command(*words), 1))).code == code
     look.delete(name)
     client.connection_pool.disconnect()
+
+
+@pytest.mark.parametrize("package", [redis, redis.asyncio], ids=["sync", "asyncio"])
+def test_a_pool_of_one_connection_is_refused(package: Any) -> None:
+    """The subscription would use it up, and no lease could be renewed."""
+    connection_class = Tunnelled if package is redis else AioTunnelled
+    for kind in (package.ConnectionPool, package.BlockingConnectionPool):
+        pool = kind(connection_class=connection_class, max_connections=1)
+        with pytest.raises(ConfigError, match="max_connections=1, which holdfast needs for notifications"):
+            from_client(package.Redis(connection_pool=pool))
+
+
+def test_leases_are_renewed_with_a_pool_of_two_connections(server: PrivateServer, name: str) -> None:
+    pool = redis.ConnectionPool(connection_class=Tunnelled, port=server.port, max_connections=2)
+    with Lock(redis.Redis(connection_pool=pool), name, ttl=2) as lease:
+        ends = clock() + lease.remaining()
+        until(lambda: clock() + lease.remaining() > ends + 1)
+    holdfast.close()
+    pool.disconnect()
 
 
 # asyncio
