@@ -4,7 +4,7 @@ They record the events of a lock, and also:
 
 - ``leads``: a candidate is elected. ``fence`` is the term, ``attempt`` is the candidate's name, and ``note`` has the names of
   other candidates that believe that they lead.
-- ``gives``: the leader begins to hand over. ``note`` is the name of the other candidate.
+- ``gives``: the leader begins to hand the term over to another candidate. ``note`` is the name of that candidate.
 - ``keeps``: the hand-over has failed, and the leader still leads.
 - ``over``: the term has ended. ``note`` says how.
 - ``saw``: an observer learns of a leader. ``attempt`` is the leader's name ("" if nobody leads), ``fence`` is the term, and
@@ -28,7 +28,7 @@ from holdfast_lab.sim.worker import Cancelled, Slot, Worker
 
 
 class Term(BaseTermCore, lock_client.Lease):
-    """A term, as in production. Its loss is recorded."""
+    """A term of production, which also records its loss."""
 
     def notice_loss(self) -> None:
         super().notice_loss()

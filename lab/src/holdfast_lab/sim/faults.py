@@ -38,8 +38,8 @@ def _told(
 ) -> None:
     """Record a fault. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
 
-    If ``heal`` is None, the fault has no duration. ``who`` is the process or server that it hits. ``lock`` and ``lease`` name
-    what the fault concerns; "" stands for any lock or lease.
+    If ``heal`` is None, the fault has no duration. ``who`` is the process, server or worker that it hits. ``lock`` is the key
+    of the lock that it concerns, and ``lease`` has the names of the leases; "" stands for any lock or lease.
     """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
@@ -177,7 +177,7 @@ def full(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Cut some processes off from some servers. Neither side notices. Delayed messages arrive afterwards."""
+    """Cut some processes off from some servers. Neither side notices. The messages arrive afterwards."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:
@@ -217,7 +217,7 @@ def deaf(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cut a random process's connection for notifications. Messages are lost until the process subscribes again."""
+    """Cut a random process's connection for notifications. Notifications are lost until the process subscribes again."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)
@@ -226,7 +226,7 @@ def unplug(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def stale(world: World, rng: random.Random, _lasts: float) -> None:
-    """Send a random waiter an outdated grant of the lock, with the last fence that the waiter knows."""
+    """Send a random waiter an outdated grant of its lock. Its fence is the last one that the waiter has learned of."""
     waiting = [(wire, waiter) for wire in _inboxes(world) for waiter in wire.process.node.waiting.waiters()]
     if waiting:
         wire, waiter = rng.choice(waiting)
@@ -273,7 +273,7 @@ QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
 
 
 def _leases(world: World, call: Call) -> str:
-    """Name the leases whose tokens are arguments of a request."""
+    """Return the names of the leases whose tokens are arguments of a request, separated by spaces."""
     tokens = [arg for arg in call.args if isinstance(arg, str)]
     return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
 

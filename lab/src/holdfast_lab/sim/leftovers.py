@@ -23,9 +23,9 @@ def write_the_end(world: World) -> None:
 
 
 def told_at_once(world: World, *despite: str) -> None:
-    """Record what is left right after all workers have ended, unless a fault explains it.
+    """Record the leftovers right after all workers have ended, unless a fault may have caused them.
 
-    A cancellation, or a fault whose note is in ``despite``, explains nothing.
+    Cancellations, and faults whose note is in ``despite``, cause no leftovers. Any other fault in the history may.
     """
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_listener_ids(world)):

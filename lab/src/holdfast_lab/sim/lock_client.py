@@ -35,7 +35,7 @@ def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: flo
 
 
 class Lease(LeaseCore):
-    """A lease, as in production, that records its grant, its renewals, its release and its loss."""
+    """A lease of production, which also records its grant, its renewals, its release and its loss."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
@@ -64,7 +64,8 @@ class Lease(LeaseCore):
     def _good_until(self, held_lease: HeldLease) -> float:
         """Return the time, by the process's clock, at which the lease ends according to the documentation.
 
-        The limits of ``progress_within=`` and ``max_hold=`` are computed here, so that the rules notice if production errs.
+        The limits of ``progress_within=`` and ``max_hold=`` are computed here, not by production. So the rules notice if
+        production computes them wrongly.
         """
         return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
 
@@ -99,6 +100,7 @@ class Lease(LeaseCore):
         """Record that the release has ended.
 
         ``note`` is "" if it succeeded, the name of the error, "cancelled", or "twice" if the lease had been released before.
+        If the lease was handed on, "passed" is recorded instead of "".
         """
         self.note("released", note=note or ("passed" if self.passed else ""))
 
@@ -111,7 +113,7 @@ class Lock:
 
     _strategy = ON_ONE_SERVER
     _is_direct = True
-    """True if the lock is on one server. If it is free, the drivers then acquire and release it with one request each."""
+    """True if the lock is on one server. The drivers acquire such a lock with one request if it is free, and so release it."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -175,7 +177,7 @@ class Lock:
     async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
         """Try to acquire the lock as the drivers do: with one request, or by a turn in the local queue.
 
-        Return None if the operation has to go on.
+        Return None if the lock is not acquired yet. The caller then runs the whole operation.
         """
         process = self.worker.process
         frame = lead(attempt, self.worker, process.clock(), wait)
@@ -203,7 +205,8 @@ class Lock:
     async def _leave(self, lease: Lease) -> bool | None:
         """Try to release the lock with one request, as the drivers do.
 
-        Return True on success, False if no request was sent, and None if the operation has to go on.
+        Return True on success, and False if no request was sent. Return None if the request did not release the lock, or got no
+        reply. The caller then runs the whole operation.
         """
         attempt, held_lease = lease.attempt, lease.held_lease
         frame = leave(attempt, held_lease, self.worker.process.clock())
@@ -234,7 +237,7 @@ class Lock:
         return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
-        """Renew the lease explicitly (None: for as long as before). An error is ignored."""
+        """Renew the lease explicitly, for ``ttl`` seconds (None: for as long as before). An error is ignored."""
         try:
             with self.worker.operation():
                 await lease.renew_on_server(ttl)
@@ -286,7 +289,7 @@ class Lock:
             raise
 
     async def release_again(self, lease: Lease) -> None:
-        """Release the lease a second time, as another thread may do. This must not succeed."""
+        """Release the lease a second time, as another thread may do. A success is recorded, and is a violation."""
         with self.worker.operation():
             try:
                 await self._give_back(lease)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """One of the locks of a MultiLock, in the place of `holdfast._api.multilock.Part`."""
+    """One of the locks of a MultiLock. It replaces production's `holdfast._api.multilock.Part`."""
 
     home: Any = None
 
@@ -35,7 +35,7 @@ class Part:
         self.name = ""
         """Name of the current acquisition of this lock."""
         self.asking = False
-        """True while the outcome of this acquisition is not recorded."""
+        """True from the start of an acquisition of this lock until its outcome is recorded."""
         self.attempt = Attempt(lock.spec)
 
     def begin(self) -> None:
@@ -55,7 +55,7 @@ class Part:
         self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
-        """Record that the acquisition has failed, unless its outcome is recorded already."""
+        """Record that the acquisition has failed: ``kind`` is "failed", "busy" or "cancelled". Do this once per acquisition."""
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name
@@ -128,12 +128,12 @@ class MultiLock:
         self.worker = worker
         self.spec = described[0]
         self.until = 0.0
-        """Virtual time at which the current acquisition gives up."""
+        """Virtual time at which the current acquisition gives up; infinity: never."""
         self.wants: Part | None = None
         self.half: list[str] = []
         """Violations of "all or nothing": locks not held after a success, or still held after a failure."""
         self.taken = self.missed = 0
-        """Number of acquisitions of all locks that succeeded (`taken`), and that failed (`missed`)."""
+        """How often the worker acquired all locks together (`taken`), and how often this failed (`missed`)."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
         self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
@@ -143,7 +143,7 @@ class MultiLock:
             abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 
     async def acquire(self, wait: float | None) -> Any:
-        """Acquire all locks within ``wait`` seconds. Return None if one stayed busy or an error occurred."""
+        """Acquire all locks within ``wait`` seconds. Return the parts, or None if one stayed busy or an error occurred."""
         process = self.worker.process
         self.until = float("inf") if wait is None else process.true(process.clock() + wait)
         with self.worker.operation():
@@ -192,7 +192,7 @@ class MultiLock:
                 part.lock.progress(part.lease)
 
     async def release_again(self, _lease: Any) -> None:
-        """Do nothing. Histories of a single `Lock` test this."""
+        """Do nothing. Histories of a single `Lock` test the second release of a lease."""
 
     def write(self, _lease: Any) -> None:
         for part in self.parts:

@@ -37,14 +37,14 @@ class World(Protocol):
         """Plan a function call after the random delay with which a thread or task wakes up."""
 
     def post(self, pipe: Pipe) -> None:
-        """Plan the arrival of the last message of a pipe."""
+        """Plan the arrival of the message that was added to a pipe last."""
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
         """Append an event to the history."""
 
 
 class Client(Protocol):
-    """The part of `world.Process` that its connections use. ``local`` is a time by the process's clock."""
+    """The part of `world.Process` that its connections use. The argument ``local`` is a time by the process's clock."""
 
     name: str
     here: bool
@@ -145,7 +145,7 @@ class Pipe:
         self.arrive = arrive
         self.messages: deque[Any] = deque()
         self.due = 0.0
-        """Virtual time at which the last message arrives. `Stepwise` does not use it."""
+        """Virtual time at which the message that was sent last arrives. `Stepwise` does not use it."""
         self.stalled = 0.0
         """Virtual time until which the pipe delivers nothing."""
 
@@ -222,11 +222,11 @@ class Wire:
         self.process = process
         self.server = server
         self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
-        """Name of the worker or keeper that uses the connection. With several servers, the server's name follows."""
+        """Name of the worker, process or keeper that uses the connection. With several servers, the server's name follows."""
         self.on_lost = on_lost
         self.on_push = on_push
         self.open = True
-        """True until the process closes the connection or notices the cut, or crashes."""
+        """False once the process has closed the connection, has noticed that it was cut, or has crashed."""
         self.cut_off = False
         """True once the connection is cut. Later messages are lost, even if the process has not noticed the cut."""
         self.silent = False
@@ -357,9 +357,9 @@ def show(call: Call) -> str:
 
 
 class Line:
-    """A keeper's connection to a server, in the place of production's `PipelinedConnection`.
+    """A keeper's connection to a server. It replaces production's `PipelinedConnection`.
 
-    It is opened at the first call, and at the first call after a loss.
+    The keeper opens it at its first call, and again at the first call after the connection was lost.
     """
 
     __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
@@ -416,8 +416,7 @@ class Line:
             self.wire.send(call, self._planning(then))
 
     def _planning(self, then: Then) -> Then:
-        """Return a callback that calls ``then`` and plans the next run of the keeper. It does nothing while the keeper
-        hangs."""
+        """Return a callback that calls ``then`` and plans the next run of the keeper, unless the keeper hangs."""
 
         def planning(answer: Any, sent: float) -> None:
             if not self.process.keeper_hangs:

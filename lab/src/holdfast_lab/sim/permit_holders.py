@@ -26,7 +26,10 @@ class Server(Protocol):
         """Return the virtual time at which the server's clock shows ``ms`` milliseconds."""
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return "deaf" and the processes in a lock's queue that are not subscribed to notifications; "" if all are."""
+        """Return "deaf" and the processes in a lock's queue that are not subscribed to notifications; "" if all are.
+
+        ``state`` is the key of the lock's state.
+        """
 
 
 class Permits:
@@ -41,7 +44,7 @@ class Permits:
         """Tokens of the holders that have fewer permits now than they acquired."""
 
     def look(self) -> None:
-        """Record what has changed since the last call: permits granted, extended or freed, and the limit."""
+        """Record what has changed since the last call: permits that were granted, extended, lowered or freed, and the limit."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world
         now_ms = keyspace.now // 1000

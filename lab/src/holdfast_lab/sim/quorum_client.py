@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process, World
 
 ANSWER_WITHIN = 0.2
-"""Default of the public API, in seconds."""
+"""Default of ``answer_within=`` in the public API, in seconds."""
 
 
 class ServerGroup:

@@ -51,7 +51,8 @@ class QuorumWorker(Worker):
     def _ready(self, number: int, poll: Poll) -> Wire:
         """Return a connection to a server.
 
-        Raises NotSent if the server is unreachable, or has not answered an earlier request for longer than a round.
+        Raises NotSent if the server is unreachable. If the poll asks for votes, also raises NotSent if the server has owed the
+        reply to an earlier request for more than ``poll.within`` seconds.
         """
         server = self.process.world.servers[number]
         wire = self._wire_to(server)
@@ -90,7 +91,7 @@ class PollRound:
 
     @property
     def counts(self) -> bool:
-        """True while the worker waits for this poll. Later replies do not count."""
+        """True until the worker stops waiting for this poll. Later replies do not count."""
         return self._asked.counts
 
     def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
@@ -101,7 +102,7 @@ class PollRound:
                 self._worker.polled()
 
     def answered(self, number: int, answer: Any, sent: float) -> None:
-        """Count the reply of a server. If the request failed, the keeper sends the poll's second request (``otherwise``)."""
+        """Count the reply of a server. If the request failed, let the keeper send the poll's request ``otherwise``, if any."""
         if self._asked.counts:
             clock = self._worker.process.clock
             self._told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))

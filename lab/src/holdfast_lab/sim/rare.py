@@ -1,6 +1,6 @@
 """The themes of simulated histories.
 
-A theme draws its own random numbers, so that a seed without a theme still gives the same history.
+A theme has its own random numbers. So a change of a theme does not change the histories without a theme.
 """
 
 from __future__ import annotations
@@ -452,7 +452,7 @@ class Lowered(Theme):
 
 
 class SetBack(Jumping):
-    """The server's clock is set, mostly back, while a cached value is loaded and invalidated."""
+    """The server's clock is set forward and back while a cached value is loaded and invalidated."""
 
     name = "set-back"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"S1 old", "S3", "S4"}  # these rules rely on a clock that is not set
@@ -643,9 +643,10 @@ class Moving(Theme):
 
 
 class Overtaken(Theme):
-    """The reply that grants a lock is late, and the message that another client waits overtakes it.
+    """The reply that grants a lock is late. It arrives after the notification that another client waits for the lock.
 
-    The process that gets the lock could hand it on among its workers for long. Nothing else goes wrong.
+    Without this notification, the new holder's process would hand the lock on among its workers for long. There are no other
+    faults.
     """
 
     name = "overtaken"

@@ -2,8 +2,8 @@
 
 Each call by a worker has a name (field ``attempt``). At a barrier, a worker (participant) records:
 
-- ``come``: the participant arrives.
-- ``through``: the participant passes. ``fence`` is its number.
+- ``come``: the participant arrives. ``until`` is the number of seconds for which it waits (0: without limit).
+- ``through``: the participant passes. ``fence`` is the participant's number.
 - ``parted``: the participant does not pass. ``note`` is the reason.
 - ``acting`` and ``acted``: the barrier's action begins and ends.
 
@@ -16,8 +16,8 @@ At a latch or an event, a worker records:
   call.
 - ``counted`` or ``uncounted``: this call has succeeded (``fence`` is the count that is left), or has failed.
 - ``clear``: the worker begins to reset the latch or to clear the event.
-- ``cleared``: the reply to this request has arrived.
-- ``await``: the worker begins to wait, until the time ``until`` at the latest.
+- ``cleared``: the reply to the request that resets or clears has arrived.
+- ``await``: the worker begins to wait, until the virtual time ``until`` at the latest (0: without limit).
 - ``released``, ``unreleased`` or ``ended``: the wait has ended with success, by a timeout, or with an error or a cancellation.
 
 The server records ``opened`` and ``closed`` when the latch or event opens and closes.
@@ -37,7 +37,7 @@ from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.worker import Cancelled, Worker
 
 KEEP_MS = 10**7
-"""Milliseconds for which the server keeps a state after its last use."""
+"""Milliseconds for which the server keeps the state of a barrier, latch or event after its last use."""
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
@@ -58,7 +58,7 @@ class Rendezvous(Server):
     """A server that records who passes a barrier together, and when a latch or event opens or closes."""
 
     together = 0
-    """How often participants have passed the barrier together."""
+    """How often the participants have passed the barrier together."""
     is_open = False
     flag = b""
     """The key of the latch or event; empty until a script uses it."""
@@ -187,7 +187,10 @@ class RendezvousClient:
             pass
 
     async def count(self, what: LatchSpec, by: int = 1, name: str = "") -> None:
-        """Count a latch down, or set an event. Calls with the same ``name`` count once. An error is ignored."""
+        """Count a latch down by ``by``, or set an event. An error is ignored.
+
+        Calls with the same ``name`` count once. With the name "", each call counts.
+        """
         self._begin()
         self._note("count", last=by, note=name)
         try:

@@ -26,7 +26,7 @@ def run_of(active_run: ActiveRun) -> str:
 
 
 class Lease(RunCore):
-    """The lease of a run, as in production. It records its deadlines."""
+    """The lease of a run of production, which also records its deadlines."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._active_run = active_run

@@ -233,7 +233,7 @@ class Server:
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
-        """Record that the server notified the holder of this token: another client waits."""
+        """Record that the server told the holder of this token that another client waits."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))
@@ -287,7 +287,8 @@ class Server:
     def keep_past(self, *, once: bool = True) -> None:
         """Store past states, so that a restart can bring one of them back without the last writes.
 
-        If ``once`` is False, a restart that brings a state back deletes all newer states.
+        If ``once`` is False, each restart deletes the states that are newer than the one it brings back. So several restarts
+        may lose writes.
         """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once
@@ -311,7 +312,7 @@ class Server:
     def start(self, *, forgets: float = 0.0) -> None:
         """Start the server. It has lost the writes of the last ``forgets`` seconds; infinity: all data.
 
-        All data is lost, too, if no state from before that time is stored (see `keep_past`).
+        All data is lost, too, if no stored state is at least ``forgets`` seconds old (see `keep_past`).
         """
         self.reachable = True
         self._run_anew()

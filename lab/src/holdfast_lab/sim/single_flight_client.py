@@ -57,9 +57,9 @@ class CacheClient:
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
     async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
-        """Look the value up by ``policy``. With the load lease, load the value, which takes ``takes`` seconds.
+        """Look the value up by ``policy``. If the worker gets the load lease, it loads the value.
 
-        If ``fails`` is True, the load fails.
+        The load takes ``takes`` seconds. If ``fails`` is True, the load fails.
         """
         worker = self.worker
         self._lookups += 1
@@ -129,7 +129,8 @@ class CacheClient:
     async def write(self, how: str) -> None:
         """Write a new version to the source, and then invalidate the older versions in the cache.
 
-        ``how`` is "drop", "tag", "all" or "store".
+        ``how`` is "drop" (delete the cached value), "tag" (invalidate its tag), "all" (invalidate all values) or "store" (store
+        the new version).
         """
         self.source.version += 1
         version = self.source.version

@@ -65,7 +65,7 @@ ABSOLUTE = 5e8
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Integers from here on are fences or numbers of renewals, of which only the order matters.
+"""Integers of this size or more are fences or numbers of renewals, of which only the order matters.
 
 Integers from `MILLISECONDS` to `MICROSECONDS` are server times. Any other integer must be smaller.
 """
@@ -253,7 +253,7 @@ class Fingerprint:
         self.add_all(LOCAL_QUEUE(local_queue))
 
     def add_promised(self, then: Any) -> None:
-        """Add what the callback of a request uses. Equal requests may have different callbacks."""
+        """Add the data that the callback of a request uses, because equal requests may have different callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -381,7 +381,7 @@ def _locals(code: CodeType) -> tuple[str, ...]:
 
 
 def entry_name(entry: list[Any]) -> str:
-    """Name a planned event by the object that it concerns and the function that is called."""
+    """Return a name of a planned event: the object that it concerns, and the function that is called."""
     what, args = entry[2], entry[3]
     inner = args[0] if args and callable(args[0]) else what
     owner = getattr(inner, "__self__", None)
@@ -403,7 +403,7 @@ def same_in_all_states(*types: type) -> None:
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Call ``writer`` for an object the first time, and later add only the object's number."""
+    """Return a function that calls ``writer`` for an object once per fingerprint, and later adds only the object's number."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint.met
@@ -418,7 +418,7 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
 
 
 def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Call ``writer`` for an object the first time, and later add a copy of what ``writer`` added."""
+    """Return a function that calls ``writer`` for an object once per fingerprint, and later adds a copy of its output."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         fingerprint.add_again(value, writer)

@@ -1,7 +1,8 @@
 """A world in which the exhaustive search or Hypothesis chooses each step.
 
-Messages take no time. Time passes up to the next planned event when no other step is possible, or only the arrival of delayed
-messages. So the search can try every order of events that a fast network allows. Faults are steps, too.
+Messages take no time. If no step is possible, time passes up to the next planned event. If only delayed messages can arrive,
+the search may also let time pass. So the search can try every order of events that a fast network allows. Faults are steps,
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast_lab.sim.world import Process
 
 INSTANT = 3e-6
-"""Seconds within which planned events count as simultaneous. They differ by rounding, and by what `Process.at` adds."""
+"""Seconds within which planned events count as simultaneous. Rounding and `Process.at` add small differences."""
 
 PAUSE = 1.5
 """Duration of the fault that pauses a process, as a multiple of the lease time."""
@@ -106,7 +107,7 @@ class Stepwise(World):
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """Return one of the `options`. Faults, the last ones, are computed only if necessary."""
+        """Return the step with this index in `options`. The faults, which come last, are computed only if necessary."""
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 
@@ -137,7 +138,7 @@ class Stepwise(World):
         return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
-        """Return a step that only one process notices, such as the arrival of a reply."""
+        """Return a possible step that only one process notices, such as the arrival of a reply; None: there is none."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
@@ -234,7 +235,7 @@ class Stepwise(World):
         self.at(self.now + PAUSE * self.ttl, process.resume)
 
     def _double(self, pipe: Pipe) -> None:
-        """Let a copy of the pipe's first request arrive later."""
+        """Duplicate the first request of a pipe. The copy arrives later."""
         call = pipe.messages[0]
         copy = type(pipe)(pipe.wire, lambda _: pipe.wire.server.again(pipe.wire, call))
         copy.messages.append(call)
@@ -251,7 +252,7 @@ class Stepwise(World):
 
 
 def _of(pipe: Pipe) -> str:
-    """Name the first message of a pipe."""
+    """Return a name of the first message of a pipe."""
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:

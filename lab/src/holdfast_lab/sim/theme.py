@@ -22,9 +22,9 @@ class Theme:
 
     name = ""
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """The swarms of the theme, each with the minimum counts of events in 1,000 histories."""
+    """The swarms of the theme, each with the minimum counts of events, by name, in 1,000 histories."""
     unjudged: ClassVar[frozenset[str]] = PEACE
-    """Rules that judge no case under the theme, because the fault excuses every case."""
+    """Rules that judge no case under the theme, because its faults excuse every case."""
     more_rules: ClassVar[tuple[str, ...]] = ()
     """Rules that are checked only under the theme."""
 
@@ -54,7 +54,7 @@ PLAIN = Theme()
 
 
 def strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
-    """Add faults of these kinds to the profile at random moments, as many as a number from ``times``."""
+    """Add faults of these kinds to the profile at random moments. Their number is drawn from ``times``."""
     for _ in range(rng.choice(times)):
         lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
         profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))

@@ -29,7 +29,7 @@ class IssuedTicket:
     lease: str
     """Name, in the history, of the lease with which the ticket holds the lock until it is redeemed."""
     ends: float
-    """Earliest virtual time at which the ticket may expire, if the server's clock is a little fast."""
+    """Earliest virtual time at which the ticket may expire. The server's clock may be a little fast."""
     asked: list[float] = field(default_factory=list)
     """Virtual times at which workers began to redeem the ticket."""
     taken: list[Lease] = field(default_factory=list)
@@ -46,7 +46,7 @@ def out(world: World) -> bool:
 
 
 def _begin(lock: Lock) -> None:
-    """Begin an acquisition by a ticket. It counts as requested before all others, because a ticket may overtake the queue."""
+    """Begin an acquisition by a ticket. It counts as the earliest request, because a ticket may overtake the queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"
@@ -75,7 +75,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
 
 
 async def _end(lease: Lease) -> None:
-    """Release the lease as the end of ``with`` does. The history has this release already."""
+    """Release the lease as the end of ``with`` does. Record nothing, because the history has this release already."""
     try:
         if not lease.hand_on():
             await lease.release_on_server()

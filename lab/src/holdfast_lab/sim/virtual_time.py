@@ -6,7 +6,10 @@ import random
 from typing import Any
 
 EPOCH = 1e9
-"""Virtual time in seconds at which every history begins. It is larger than any duration, so that the two cannot be confused."""
+"""Virtual time in seconds at which every history begins.
+
+It is larger than any duration, so that a time cannot be confused with a duration.
+"""
 
 Entry = list[Any]
 """A planned event: a list of its time, its number, its function (None: called off), and the function's arguments."""

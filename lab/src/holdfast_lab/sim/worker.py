@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 STOCK = 8
-"""For one in so many tokens, the process's stock of tokens counts as empty. The attempt then draws the token itself."""
+"""Of this many tokens, an attempt draws one itself, as if the process's stock of tokens were empty."""
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
@@ -102,9 +102,9 @@ class Worker:
         self.acquisition = ""
         """Name, in the history, of the worker's current attempt to acquire a lock."""
         self.asked_to_join = 0.0
-        """Virtual time at which this attempt first asked to join the server's queue; 0: not yet."""
+        """Virtual time at which the worker's current attempt first asked to join the server's queue; 0: not yet."""
         self.asked_first = 0.0
-        """Virtual time of the first request of this attempt; 0: none yet."""
+        """Virtual time of the first request of the worker's current attempt; 0: none yet."""
         self.lined = ""
         """Name of the last attempt that waited in the local queue."""
         self.inside = False
@@ -188,7 +188,7 @@ class Worker:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Mark an operation of the library. A task that is cancelled in it cleans up undisturbed."""
+        """Mark the body of ``with`` as an operation of the library. A task that is cancelled in it cleans up undisturbed."""
         self.inside = True
         try:
             yield
@@ -380,7 +380,7 @@ class Ticket:
 
 
 class _Later:
-    """The type of `LATER`, which stands for a reply that arrives later."""
+    """The type of `LATER`. A method returns `LATER` if the reply to a request arrives later."""
 
 
 LATER = _Later()

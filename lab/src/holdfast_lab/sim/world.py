@@ -93,7 +93,7 @@ class World:
         self.acquisitions: dict[str, str] = {}
         """Name, in the history, of the acquisition that uses each token."""
         self.places: dict[str, float] = {}
-        """Virtual time at which a waiter asked to join the queue, by the name of the lease that it asked for."""
+        """Virtual time at which each waiter asked to join the queue, by the name of the lease that it asked for."""
         self.resource = Keyspace()
         """The protected store. It loses no data, and refuses a write with a lower fence than an earlier one."""
         self.register: dict[str, int] = {}
@@ -206,7 +206,7 @@ class World:
 
 
 class _Collected:
-    """Stands in for the keeper's list of garbage-collected owners of leases. Each owner is handled at once."""
+    """Replaces the keeper's list of garbage-collected owners of leases. Each owner is passed to the keeper at once."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
