@@ -17,17 +17,17 @@ OK, VIOLATED, INVALID = 0, 1, 2
 
 KINDS = {
     "quorum": "simulate a lock on several servers",
-    "multilock": "simulate locks that are acquired together",
+    "multilock": "simulate clients that acquire several locks at once",
     "permit": "simulate semaphores and read-write locks",
     "election": "simulate elections and their observers",
     "ticket": "simulate locks that are handed over by tickets",
-    "break_lock": "simulate locks that are revoked",
+    "break_lock": "simulate locks that an operator breaks",
     "rendezvous": "simulate barriers, latches and events",
-    "single_flight": "simulate single flight, as of a cache",
+    "single_flight": "simulate loads of a cached value",
     "schedule": "simulate jobs that run once per tick",
     "wired": "run the real drivers over scripted sockets",
 }
-"""Options of ``swarm``, each with its help text. Without one of them, the histories are about a plain lock on one server."""
+"""Options of ``swarm``, each with its help text. Without any option, the histories are about a plain lock on one server."""
 
 
 def main() -> int:
@@ -162,7 +162,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_seed(which: str) -> bool:
-    """Return False for a schedule, such as ``quorum:0.3``. A swarm and a scenario may have the same name, ``quorum``."""
+    """Return True for a seed, such as ``17`` or ``quorum:17``, and False for a schedule, such as ``two-crash:0.0.3.1``."""
     from holdfast_lab.runner import swarm_of
 
     name, _, seed = which.partition(":")

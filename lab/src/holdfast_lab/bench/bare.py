@@ -66,7 +66,7 @@ class Bare:
             _checked(self.exchange(packed))
 
     def exchange(self, packed: bytes) -> Any:
-        """Send an encoded command, and return its reply. An error reply is returned, too: a check would take time."""
+        """Send an encoded command, and return its reply. An error reply is returned, not raised, because a check takes time."""
         self.sock.sendall(packed)
         return self.read()
 
@@ -149,7 +149,7 @@ def loads(*scripts: Script[Any]) -> list[bytes]:
 class Requests:
     """The encoded commands that acquire and release a lock.
 
-    The commands in ``load`` must be sent first. `pair` returns two commands with a new token.
+    Before any other command, send those in ``load``. `pair` returns the commands that acquire and release, with a new token.
     """
 
     def __init__(self, kind: str, name: str) -> None:

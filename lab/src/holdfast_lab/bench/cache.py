@@ -123,8 +123,8 @@ async def _hits_aio(plan: Plan) -> list[Row]:
 def _told(plan: Plan) -> list[Row]:
     """Measure the time from the end of a load until a waiting process has the value.
 
-    Also measure the time from a release until the waiting process has the lock. Both processes read the machine's monotonic
-    clock.
+    For comparison, also measure the time from the release of a lock until a waiting process has the lock. Both processes read
+    the machine's monotonic clock.
     """
     cache, lock = holdfast.Cache(plan.url, NAME), holdfast.Lock(plan.url, f"{PREFIX}cache-lock", ttl=TTL)
     found: dict[str, list[float]] = {TOLD: [], LOCK: []}
@@ -146,15 +146,20 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Let the other process wait for the value ``number`` (-1: for the lock). Return a time at which that process already
-    waits."""
+    """Tell the waiting process to wait for the value ``number`` (-1: for the lock), and sleep until it waits.
+
+    Return the time then, by the monotonic clock.
+    """
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process. For each number from the pipe, it waits, and reports when it got the value or the lock."""
+    """Run the waiting process. For each number from the pipe, it waits for that value (-1: for the lock).
+
+    It reports the time at which it got the value or the lock.
+    """
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:

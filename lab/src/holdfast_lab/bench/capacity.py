@@ -73,8 +73,8 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
 def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
     """Return by how many bytes per request the server's memory grows.
 
-    The requests use a connection of their own, which is closed first. The server's buffers for a connection may need more
-    memory than a hundred locks.
+    The requests use a connection of their own. It is closed before the memory is measured, because the server's buffers for a
+    connection may need more memory than a hundred locks.
     """
     before = server.memory()
     with closing(Bare(url)) as sender:
@@ -86,7 +86,7 @@ def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
 
 
 def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
-    """Return by how many bytes the server's memory grows for each held lock, and the size of a lock's keys."""
+    """Return by how many bytes the server's memory grows for each held lock, and the size of a lock's keys in bytes."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
     taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
     by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
@@ -96,8 +96,10 @@ def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
 
 
 def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
-    """Return by how many bytes the server's memory, and the lock's keys, grow for each waiter in a queue of ``line``
-    waiters."""
+    """Return how many bytes each waiter adds to the server's memory, and how many to the keys of its lock.
+
+    ``count`` waiters wait in queues of ``line`` waiters.
+    """
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
     empty = _usage(server, locks[0])
@@ -112,9 +114,9 @@ def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
 
 
 def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
-    """Return the operations per second of the server's processor time.
+    """Return how many operations the server carries out per second of its processor time.
 
-    ``make`` returns the requests of a batch, which contain ``each`` operations.
+    ``make`` is called once per batch. It returns the requests of the batch, which contain ``each`` operations.
     """
     todo = [make() for _ in range(batches)]
     before = server.cpu()

@@ -52,7 +52,7 @@ def _private(stack: ExitStack) -> str:
 
 
 def _prepare(file: Path | None, directory: Path | None) -> None:
-    """Create the file and the directory for the results now. A wrong path must fail before ten minutes of measurement."""
+    """Create the file and the directory for the results. So a wrong path fails before the measurement, which takes minutes."""
     if directory is not None:
         if find_spec("pygal") is None:
             output.say('no charts are drawn: pygal is missing; run pip install "holdfast-lab[bench]"')

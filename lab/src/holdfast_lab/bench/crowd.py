@@ -39,11 +39,11 @@ PROCESSES, EACH = 2, 8
 WARM_UP = 0.1
 """Seconds at the start of a round that are not counted, because connections are opened and users still arrive."""
 TAPPED = 0.3
-"""Seconds of the separate run."""
+"""Seconds of the run in which MONITOR records the commands."""
 SLACK = 0.02
 """Seconds that a client may take to join the queue.
 
-A waiter counts as overtaken only by a client that asked at least this much later.
+A waiter counts as overtaken only if the other client asked more than this time later.
 """
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
@@ -113,9 +113,10 @@ def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str)
 
 
 def _turns(packed: tuple[bytes, bytes, bytes], start: float, end: float) -> list[Turn]:
-    """Decode the acquisitions of a thread or task that belong to the round.
+    """Decode the acquisitions of a thread or task that belong to the round from ``start`` to ``end``.
 
-    They were asked for before the end of the round and succeeded after its start. So the longest waits are included.
+    An acquisition belongs to the round if it was asked for before ``end`` and succeeded after ``start``. So the longest waits
+    are included.
     """
     asked, got, fences = array("d"), array("d"), array("q")
     asked.frombytes(packed[0])
@@ -162,8 +163,8 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
     """Return how many acquisitions were overtaken.
 
-    An acquisition was overtaken if another one has a lower fence, although it was requested more than ``slack`` seconds later.
-    Fences show the order in which the server grants the lock.
+    Fences show the order in which the server grants the lock. Acquisition A was overtaken by acquisition B if B has a lower
+    fence, although B was requested more than ``slack`` seconds after A.
     """
     found = 0
     latest_ask = float("-inf")  # of the acquisitions with a lower fence than this one
@@ -182,8 +183,10 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 
 
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
-    """Reconstruct a lock's queue from recorded commands. Return how many waiters joined, and how many grants were out of
-    order."""
+    """Reconstruct a lock's queue from recorded commands.
+
+    Return how many waiters joined the queue, and how often the lock was granted to another waiter than the first.
+    """
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []
     arrivals = wrong = 0

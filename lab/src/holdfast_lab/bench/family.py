@@ -147,7 +147,7 @@ def _handovers(plan: Plan) -> list[Row]:
 def _to_readers(plan: Plan) -> tuple[list[Row], int]:
     """Measure the time from a writer's release until the first and the last of fifty readers hold the lock.
 
-    Also return the number of script runs in which the server granted it to them.
+    Also return in how many runs of a script the server granted the lock to these readers.
     """
     writer = holdfast.RWLock(plan.url, _READ, ttl=TTL).write
     with workers(1, _read, plan.url) as (other,):
@@ -185,7 +185,7 @@ _READ = f"{PREFIX}family:readers"
 
 
 def _read(pipe: Connection, url: str) -> None:
-    """Run the process of the readers. It reports when all are queued, and when each acquired the lock."""
+    """Run the process of the readers. It reports that all are queued, and later the time at which each acquired the lock."""
     with closing(Bare(url)) as bare, asyncio.Runner() as runner:
         pipe.send(None)
         while True:
@@ -212,7 +212,7 @@ async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
 
 
 def _taken_again(plan: Plan, times_each: int = 1000) -> list[Figure]:
-    """Measure a repeated acquisition of an RLock: its time, and the commands that it sends."""
+    """Measure how a holder acquires its RLock once more: the time, and the number of commands that this sends."""
     lock = holdfast.RLock(plan.url, f"{PREFIX}family:again", ttl=TTL)
     taken = []
     with lock:

@@ -23,7 +23,7 @@ WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
 SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
-"""Contenders that run only in every third round, after longer pauses.
+"""Contenders that run only in every third round. Each hand-over follows a longer pause.
 
 The Lock of redis-py polls ten times a second, so its hand-over takes up to 0.1 s. python-redis-lock does not poll, but is
 treated the same way.
@@ -70,7 +70,7 @@ class Leader:
         self._bare = server
 
     def hand_over(self, name: str) -> float:
-        """Release a lock, or publish a message for `WAKE`. Return the seconds until the waiting process woke."""
+        """Release the lock of contender ``name``; for `WAKE`, publish a message. Return the seconds until the waiter woke."""
         self._await_follower(name)
         # Long enough that the follower waits. A fixed pause would make a polling lock look better or worse.
         time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))
@@ -86,7 +86,7 @@ class Leader:
         return woken - start
 
     def watch(self, name: str, plan: Plan) -> float:
-        """Return the requests per second about the lock while the other process waits for it."""
+        """Return the number of requests per second that name the lock, while the other process waits for it."""
         self._await_follower(name)
         time.sleep(min(1.2, plan.watch))  # let the follower join the queue and open its inbox
         with Wiretap(self._url) as tap:
@@ -108,8 +108,10 @@ def _key(name: str) -> str:
 
 
 def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
-    """Run the waiting process. For each lock named on the pipe, it reports that it waits, when it woke, and that it has
-    released."""
+    """Run the waiting process. It waits for each lock, or for the message `WAKE`, that the pipe names.
+
+    It reports three times: that it begins to wait, the time at which it woke, and that it has released the lock.
+    """
     with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}

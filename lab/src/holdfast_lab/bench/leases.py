@@ -20,7 +20,7 @@ AT_ONCE = 500
 """Number of acquisitions at the same time."""
 
 EVERY = TTL / 3
-"""Seconds between two renewals of a lease. The measurement lasts a multiple of this."""
+"""Seconds between two renewals of a lease. Except in a smoke test, the measurement lasts a multiple of this."""
 
 
 def measure(plan: Plan) -> Result:

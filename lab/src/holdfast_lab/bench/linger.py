@@ -65,7 +65,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
-    """Acquire the lock in a loop, until the process ``other`` has it. Return when ``other`` asked for the lock and got it."""
+    """Acquire the lock in a loop, until the process ``other`` gets it. Return the times at which ``other`` asked and got it."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))
     while not answer.done():
@@ -77,7 +77,10 @@ async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float,
 
 
 def _ask(pipe: Connection, url: str) -> None:
-    """Run the other process. For each number of seconds from the pipe, it sleeps that long, and acquires the lock."""
+    """Run the other process. For each number of seconds from the pipe, it sleeps that long, and then acquires the lock.
+
+    It reports the times at which it asked for the lock and got it.
+    """
     lock = holdfast.Lock(url, f"{PREFIX}asked", ttl=TTL)
     lock.acquire()
     lock.release()

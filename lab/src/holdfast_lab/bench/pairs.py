@@ -17,7 +17,10 @@ _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure the pairs of each lock, in ``rounds`` turns of ``at_a_time`` pairs."""
+    """Measure pairs of acquire and release: ``rounds`` turns of ``at_a_time`` pairs for each lock.
+
+    The returned rows belong to the group ``group`` of the report.
+    """
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     def turn(name: str, many: int = at_a_time) -> None:
@@ -36,7 +39,10 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure the pairs of each lock, in ``rounds`` turns of ``at_a_time`` pairs."""
+    """Measure pairs of acquire and release: ``rounds`` turns of ``at_a_time`` pairs for each lock.
+
+    The returned rows belong to the group ``group`` of the report.
+    """
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     async def turn(name: str, many: int = at_a_time) -> None:

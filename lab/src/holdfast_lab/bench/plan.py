@@ -20,7 +20,7 @@ SMOKE = 0.5
 """With fewer seconds for a contender, the run is a smoke test: it only shows that everything works."""
 
 SHORTEST = 0.5
-"""Minimum length of a round in seconds.
+"""Shortest length of a round in seconds. Rounds are shorter only if two of them would not fit into the planned time.
 
 A lock that polls asks only ten times a second, so a shorter round would contain only a few of its requests.
 """
@@ -29,7 +29,7 @@ A lock that polls asks only ten times a second, so a shorter round would contain
 class Plan(NamedTuple):
     """The settings of a measurement.
 
-    ``seconds`` is the time of each contender in each group of a scenario, over all rounds.
+    A scenario may measure a contender in several groups. ``seconds`` is its time in each group, over all rounds.
     """
 
     url: str
@@ -42,12 +42,12 @@ class Plan(NamedTuple):
 
     @property
     def smoke(self) -> bool:
-        """True if the run is too short for reliable figures. Some targets are not checked then."""
+        """True if the run is too short for reliable figures. Then some targets are not checked."""
         return self.seconds < SMOKE
 
     @property
     def watch(self) -> float:
-        """Seconds for which the requests of waiters are counted. Each refreshes its position once a second."""
+        """Seconds for which the requests of waiters are counted. Two at least, as each waiter sends one request per second."""
         return self.seconds if self.smoke else max(2.0, self.seconds)
 
     @property

@@ -75,7 +75,7 @@ class Row:
 
 
 def rates(contender: str, rounds: list[float], group: str = "") -> Row:
-    """Return a row with the median of rounds, each given as its operations per second."""
+    """Return a row with the median of ``rounds``, which has the operations per second of each round."""
     return Row(contender, {"per_second": median(rounds)}, group, rounds)
 
 
@@ -87,7 +87,7 @@ def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
 
 @dataclass
 class Figure:
-    """A number of the report. If it has a target, it says whether the target was met."""
+    """A number of the report. If it has a target, ``held`` is True if the target was met; otherwise None."""
 
     name: str
     value: float
@@ -123,7 +123,7 @@ class Result:
     """Duration of the measurement in seconds."""
 
     def value(self, contender: str, measure: str, group: str = "") -> float | None:
-        """Return a measured value of a contender; None if it was left out."""
+        """Return a measured value of a contender; None if the contender was left out."""
         found = (row for row in self.rows if (row.contender, row.group) == (contender, group))
         return next((row.values[measure] for row in found), None)
 
@@ -172,7 +172,7 @@ class Result:
 
 
 def _rounded(value: float) -> float | None:
-    """Round a value to six digits. JSON cannot represent an infinite value."""
+    """Round a value to six digits. Return None for an infinite value, which JSON cannot represent."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

@@ -22,7 +22,7 @@ from holdfast_lab.bench.workers import Worker, workers
 
 PROCESSES, LOCKS = 2, 100
 EVENT = "asyncio.Event (no lock)"
-"""Lower bound: tasks that wait for an event of their own process."""
+"""Lower bound for the comparison: tasks that wait for an event of their own process."""
 
 HELD = 600.0
 """Lease time of the locks in seconds. None is renewed while requests are counted."""
@@ -145,7 +145,10 @@ async def _order(pipe: Connection, expected: str) -> None:
 
 
 async def _settled(patience: float) -> None:
-    """Wait until this process uses almost no processor time. All its waiters are queued then."""
+    """Wait until this process uses almost no processor time, because all its waiters are queued.
+
+    Return after ``patience`` seconds in any case.
+    """
     deadline = time.monotonic() + patience
     share = 1.0
     while share > 0.1 and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The worker processes of a scenario. They are forked from a clean process, and get orders through pipes."""
+"""The worker processes of a scenario. They are forked from a process without threads, and get orders through pipes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Worker:
         self.pipe.send(what)
 
     def hear(self) -> Any:
-        """Return the next message of the worker. Raises RuntimeError if it failed, with its traceback, or ended early."""
+        """Return the next message of the worker. Raises RuntimeError if the worker has failed or ended.
+
+        If it has failed, the error text includes its traceback.
+        """
         try:
             said = self.pipe.recv()
         except EOFError:
