@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.commands import CROWD, PROGRAM, children, error_line, line, pids, running, state, wait_until
+from support.searches import by_turns
 
 if TYPE_CHECKING:
     import redis
@@ -69,7 +70,7 @@ def cmdline(pid: int) -> str:
 
 
 @pytest.mark.fault(67)
-@pytest.mark.parametrize("how", OUTSIDE)
+@pytest.mark.parametrize("how", by_turns(OUTSIDE))
 def test_a_child_outside_the_group_ends_before_the_lock_is_given_back(
     hf: Holdfast, name: str, tmp_path: Path, how: str, client: redis.Redis
 ) -> None:
