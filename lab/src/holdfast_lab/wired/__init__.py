@@ -3,7 +3,7 @@
 The simulator in `holdfast_lab.sim` replaces the drivers by its own code. Here, all code from the lease down to the
 bytes is production's: `_runtime.drivers.sync`, `_runtime.drivers.aio`, `_runtime.keeper.thread`,
 `_net.pipelined_connection`, `_net.sync_connection`, `_net.aio_connection` and `_net.protocol`. This code reaches time,
-sockets and threads only through `holdfast._net.system.SYSTEM`. A `Machine` takes the place of this object.
+sockets and threads only through `holdfast._net.system.SYSTEM`. A `Machine` replaces this object.
 
 world      the virtual time and the planned events
 sockets    both ends of a scripted connection, with delays, cuts and partial writes; and a selector for such sockets

@@ -1,8 +1,8 @@
 """A simulated Redis Cluster behind scripted sockets: servers that redirect requests while slots move between them.
 
-All servers share one keyspace, and a server only decides whether it serves a request or redirects it. While a slot moves, its
-keys change from one server to the other one by one. A server that takes no part in the move learns of it later, so it redirects
-requests to the former owner for a while.
+All servers share one keyspace, and a server only decides whether it serves a request or redirects it. While a slot moves from
+one server to another, its keys move one by one. All further servers learn of the move later. So they redirect requests to the
+former owner for a while.
 
 Source: Redis Cluster specification, "MOVED Redirection", "ASK redirection" and "Multiple keys operations".
 """
@@ -34,7 +34,7 @@ FIRST_PORT = 1
 _KEYED = {b"SET", b"GET", b"EXISTS", b"DEL", b"ECHO"}
 """Commands whose first argument is a key.
 
-Unlike a real server, this one treats the text of ECHO as a key, and redirects it. So the rules can check that the reply to a
+Unlike a real server, the simulated server treats the text of ECHO as a key, and redirects it. So the rules can check that the reply to a
 redirected request belongs to that request.
 """
 
@@ -70,9 +70,9 @@ class Nodes:
         self.counts = counts
         self._world, self._rng = world, rng
         self._owners: dict[int, int] = {}
-        """The owner of each slot that has moved. The other slots are spread evenly."""
+        """Index of the server that owns each slot that can move. The other slots are spread evenly over the servers."""
         self._views: list[dict[int, int]] = [{} for _ in range(count)]
-        """The entries of `_owners` that each server knows."""
+        """The entries of `_owners` as each server knows them. They may be out of date."""
         self._moving: list[int] = []
         """The slots that move from time to time."""
         self.servers = [Node(world, rate, complain, self, number) for number in range(count)]

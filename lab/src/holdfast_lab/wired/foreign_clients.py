@@ -1,7 +1,8 @@
 """Scripted Redis clients, which stand for clients of redis-py that a user passes to holdfast.
 
 Production uses them through `holdfast._net.client_adapter`. They have the habits of redis-py that matter to a lock: a call uses
-an idle connection or opens one, a call that failed is tried again, and errors are exceptions of the client's own.
+an idle connection or opens one, a call that failed is tried again, and error replies are raised as exceptions that the client
+defines.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SyncClient:
     def execute_command(self, *parts: bytes, **_: Any) -> Any:
         """Return the reply to a command.
 
-        Raises ConnectionError if there is none, and ResponseError if it is an error.
+        Raises ConnectionError if no reply arrives, and ResponseError if the reply is an error.
         """
         for left in reversed(range(_tries(parts))):
             try:
@@ -83,7 +84,7 @@ class AioClient:
     async def execute_command(self, *parts: bytes, **_: Any) -> Any:
         """Return the reply to a command.
 
-        Raises ConnectionError if there is none, and ResponseError if it is an error.
+        Raises ConnectionError if no reply arrives, and ResponseError if the reply is an error.
         """
         for left in reversed(range(_tries(parts))):
             if not self._idle:

@@ -59,7 +59,7 @@ from holdfast_lab.wired.world import Callers, Stuck, World
 T = TypeVar("T")
 
 Operation = Callable[[], Coroutine[Any, Any, Grant | Busy]]
-"""A function that returns the operation of an attempt. It is called only if the driver needs one."""
+"""A function that returns the operation of an attempt. Drivers that can acquire a free lock by one request try this first."""
 
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
@@ -70,7 +70,7 @@ TASKS = 3
 """Number of tasks in an event loop, or of threads that share a connection."""
 
 CALM = 5
-"""Number of requests that each connection sends at the end. The first may fail, because the connection has ended."""
+"""Number of requests that each connection sends at the end. The first may fail, because all connections were reset."""
 
 DRIFT = 0.004
 """Maximum deviation of a clock's rate from 1. The margin of a lease allows for a difference of one percent."""
@@ -80,7 +80,7 @@ PROMPT = 0.3
 """Seconds by which a request may exceed its time limit before it violates T4."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
-"""Time that a request may take, as a multiple of its time limit.
+"""Time that a request may take, as a multiple of its time limit, by `Profile.face`.
 
 A thread may use the limit twice, because it may first open a connection. Threads that share a connection send a request again
 on the next connection, any number of times, as long as the request did not leave the process.
@@ -99,7 +99,7 @@ LONGEST = 60.0
 """Longest lease in seconds that a client may ask for if several servers vote."""
 
 VOTES_WITHIN = 0.2
-"""Default of the public API, in seconds."""
+"""Default of ``answer_within=`` in the public API, in seconds."""
 
 WORKERS = "workers"
 """Title of the column of the workers in a drawing."""
@@ -133,7 +133,7 @@ class Profile:
     rates: tuple[float, float]
     """Rates of the server's and the client's clock, compared with virtual time."""
     impatient: float
-    """Probability that a task cancels the action that it waits for."""
+    """Probability that an action is cancelled (task) or interrupted (thread, only if the workers use lock objects)."""
     more_rates: list[float] = field(default_factory=list)
     """Rates of the clocks of further servers, if several servers vote."""
     nodes: int = 0
@@ -157,7 +157,7 @@ class Voted(BaseQuorumCore, Lease):
 
 
 class _DriverOfClient(sync.Driver):
-    """The sync driver, over a client of the user. Production chooses it by the endpoint."""
+    """A sync driver that sends requests through a Redis client of the user. Production chooses it by the endpoint."""
 
     def __init__(self, process: Process, endpoint: Endpoint, client: SyncClient) -> None:
         super().__init__(process, endpoint)
@@ -179,7 +179,7 @@ class _Threads:
         return self.driver.ask(command)
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does: an operation runs only if the driver needs one."""
+        """Acquire the lock as the public API does: ``operation`` is called only if one request is not enough."""
         grant = self.driver.acquire(attempt, wait) if attempt.is_direct else None
         return self.driver.run(operation()) if grant is None else grant
 
@@ -205,7 +205,7 @@ class _Tasks:
         self.sleep = asyncio.sleep
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
-        """Acquire the lock as the public API does: an operation runs only if the driver needs one."""
+        """Acquire the lock as the public API does: ``operation`` is called only if one request is not enough."""
         driver, grant = self.driver, None
         try:
             asked = driver.begin(attempt, wait)
@@ -253,7 +253,7 @@ class _ThreadOfVoters:
         return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        """Ask the servers in turn. Each server's first question may fail, because its connection has ended."""
+        """Send a command to the next server, in a cycle. The first command to each server may fail after a reset."""
         return next(self._turns).ask(command)
 
     async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:
@@ -496,7 +496,7 @@ class History:
         return sockets
 
     async def _close_connections(self, loop: Loop) -> None:
-        """Close the connections of a loop. Production does so only in the real process."""
+        """Close the connections of a loop, as production does in a real process."""
         for driver in self.process.drivers.pop(loop, {}).values():
             await driver.stream.close()
 
@@ -611,7 +611,10 @@ class History:
         return result
 
     async def _cancelled_twice(self, doing: Awaitable[T]) -> T:
-        """Cancel an action, and cancel it again while it cleans up. Raises TimeoutError if it was cancelled."""
+        """Await an action, but cancel it after a random time, and again while it cleans up.
+
+        Return its result if it ended before. Raises TimeoutError if it was cancelled.
+        """
         task = asyncio.ensure_future(doing)
         # The end of the loop may cancel this worker, which then does not retrieve the exception.
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -640,7 +643,7 @@ class History:
         return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
 
     async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
-        """Send an ECHO, and check the reply. Return True if there was one."""
+        """Send an ECHO, and check the reply. Return True if a reply arrived."""
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
@@ -650,7 +653,7 @@ class History:
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
-        """Send an ECHO over the keeper's connection, and check the reply. Call ``then`` with True if there was one."""
+        """Send an ECHO over the keeper's connection, and check the reply. Call ``then``, with True if a reply arrived."""
         text = self._text()
         keeper = self.process.keeper
 
@@ -672,14 +675,14 @@ class History:
         return self.endpoints[0] if len(self.endpoints) == 1 else self._themed.choice(self.endpoints)
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        """T4: a request has ended within ``limit`` seconds after ``asked``, by the machine's clock."""
+        """Check T4 as a request ends: it must take at most ``limit`` seconds since ``asked``, by the machine's clock."""
         self.docket.decide("T4")
         took = self.machine.clock() - asked
         if took > limit + PROMPT:
             self._violated("T4", f"a request took {took:.3f} s, but its limit is {limit:.3f} s")
 
     def _belongs(self, answer: Any, text: str) -> bool:
-        """T2: the reply to an ECHO is the text that was sent."""
+        """Check T2: the reply to an ECHO is the text that was sent. Return True in any case."""
         self.docket.decide("T2")
         if answer != text.encode():
             self._violated("T2", f"the reply to ECHO {text!r} is {answer!r}")
@@ -688,7 +691,7 @@ class History:
     # The judge
 
     def _look(self) -> None:
-        """Check T1, and the part of T2 that each request is sent completely."""
+        """Check T1, and check that each request is sent completely, as T2 demands."""
         now = self.world.now
         for sock in self.network.partly_written:
             sock.look_for_the_rest()
@@ -709,7 +712,7 @@ class History:
                     )
 
     def _kept(self, key: bytes, token: str) -> float:
-        """Return the virtual time until which the server, or a majority, keeps the lock for this token."""
+        """Return the virtual time until which the server, or a majority of the servers, keeps the lock for this token."""
         if self.nodes is not None:
             return self.servers[0].keeps(key, token)  # the servers of a Cluster share their data
         kept = sorted((server.keeps(key, token) for server in self.servers), reverse=True)
@@ -737,7 +740,10 @@ class History:
                 sock.reset()
 
     async def _calm_down(self, face: Face) -> None:
-        """T3: connections answer after the last fault. The first questions may fail."""
+        """Check T3: after the last fault, all connections answer, except perhaps the first questions.
+
+        Also check T5, if the workers clean up, and several servers vote or there were no faults.
+        """
         answered = by_link = False
 
         def then(was: bool) -> None:
@@ -757,13 +763,13 @@ class History:
             self._nothing_left()
 
     def _nothing_left(self) -> None:
-        """T5: no server keeps a lease that was released or given up."""
+        """Check T5: no server keeps a lease that was released or given up."""
         self.docket.decide("T5")
         for number, server in enumerate(self.servers):
             for name in "xy":
                 token = server.holder(lock_keys(name, "hf:", None)[0])
                 if token is not None and token not in self._excused:
-                    self._violated("T5", f"server {number} keeps lock {name!r} for {token}, though nobody wants it")
+                    self._violated("T5", f"server {number} keeps lock {name!r} for {token}, though it was released")
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -48,7 +48,7 @@ class Machine(System):
         self.held_up = 0.0
         """Probability that an event loop is held up when it looks at its sockets."""
         self._in_background = False
-        """True while a function passed to `start` runs. Connecting then takes no time: it was part of the delay."""
+        """True while a function passed to `start` runs. It connects in no time, because it began after a delay."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -65,7 +65,7 @@ class Machine(System):
         return self._rng.expovariate(1 / 0.0005)
 
     def hold_up(self) -> None:
-        """Hold up an event loop now and then, as its callbacks or other programs do."""
+        """Delay an event loop now and then, as its callbacks or other programs do."""
         if self.held_up and self._rng.random() < self.held_up:
             until = self.world.now + 4 * self.network.delay * self._rng.random()
             while self.world.now < until:
@@ -213,7 +213,7 @@ class Loop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run a function in a simulated thread, which may block."""
+        """Run a function. If `Machine.spawns` is True, it runs in a simulated thread, which may block."""
         if not self._machine.spawns:
             return super().run_in_executor(executor, func, *args)
         future = self.create_future()

@@ -6,8 +6,8 @@ queue of their process. In some histories, the server accepts no more clients fr
 Besides the rules of `wired.histories`, two rules are checked:
 
 - T6: one worker at a time relies on a lock, and each holder has a higher fence than all holders before it.
-- T7: the objects tell the truth. A release of a held lock does not raise NotHeld, a second one does, and a released lease has
-  no time left. If no fault is to blame, no lease is lost and no call fails.
+- T7: the objects tell the truth. The release of a held lock does not raise NotHeld, a second release does, and a released lease
+  has no time left. Without faults, no lease is lost that is renewed, and no call fails.
 
 T3 also requires that each worker acquires a lock at its first call after the last fault. Once a thread has noticed that its
 connection has ended, the requests of the other threads get replies, too.
@@ -46,10 +46,10 @@ STEPS = 16
 """Number of random steps of each worker before all faults are healed."""
 
 QUESTIONS = 4
-"""Number of questions that a worker asks in a row."""
+"""Number of commands ECHO that a worker sends in a row."""
 
 SETTLED = LONG_S + 0.5
-"""Age of a lease in seconds from which on its process has all connections that it needs."""
+"""Seconds after an acquisition within which the process opens all connections that it needs to keep the lease."""
 
 FORSAKEN = 2 * LONG_S + 0.5
 """Seconds after the end of an event loop until the keeper has released the locks of its tasks."""
@@ -232,7 +232,7 @@ class ObjectHistory(History):
             await self._give_back(worker, name)
 
     def _ask_at_once(self, worker: Worker) -> int:
-        """Ask a question in several threads at the same time. Return how many got a reply."""
+        """Send an ECHO from each of several threads at the same time. Return the number of threads that got a reply."""
         callers, answered = self.world.callers, list[bool]()
         assert callers is not None
 
@@ -334,7 +334,7 @@ class ObjectHistory(History):
             super()._ends_in_time(asked, limit)
 
     def _look_at_holders(self) -> None:
-        """Check T6, and the part of T7 that no lease is lost without a cause."""
+        """Check T6, and check that no lease is lost without a cause, as T7 demands."""
         holders: dict[str, LeaseCore] = {}
         for core in self._held:
             if core.remaining() <= 0:
@@ -343,7 +343,7 @@ class ObjectHistory(History):
                 self._violated("T6", f"two workers rely on {core.name}: {core!r}, {holders[core.name]!r}")
 
     def _lost(self, core: LeaseCore, why: str) -> None:
-        """Judge the loss of a lease by T7, once."""
+        """Judge the loss of a lease by T7. A second call for the same lease does nothing."""
         begin, since = self.profile.full_from, self._since.pop(core, None)
         if since is None:
             return

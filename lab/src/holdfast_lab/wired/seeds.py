@@ -9,7 +9,7 @@ from holdfast_lab.wired.objects import ObjectHistory
 
 
 def history(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> History:
-    """Draw the history of a seed. If ``trace`` is True, it also has the bytes that are sent and received."""
+    """Draw the history of a seed. If ``trace`` is True, the history also has the bytes that are sent and received."""
     return (ObjectHistory if theme.name == "objects" else History)(seed, trace=trace, theme=theme)
 
 

@@ -37,7 +37,7 @@ class Peer:
                         self._server.complain(f"the server was sent the unknown command {request[0]!r}")
                     self.send(reply)
         except hiredis.ProtocolError as error:
-            self._server.complain(f"the server was sent what is no request: {error}")
+            self._server.complain(f"the server received something that is not a request: {error}")
             self.leave()
             self._hang_up()
 
@@ -83,11 +83,11 @@ class Server:
         world.servers.append(self)
 
     def note(self, request: list[bytes]) -> None:
-        """Count a request. A driver must send each ECHO only once."""
+        """Count a request. Complain if the server has received the same ECHO before."""
         self.asked_for[request[0].decode("ascii", "replace")] += 1
         if request[0] == b"ECHO":
             if request[1] in self._questions:
-                self.complain(f"the server was asked twice for {request[1]!r}")
+                self.complain(f"the server received ECHO {request[1]!r} twice")
             self._questions.add(request[1])
 
     def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
@@ -100,7 +100,10 @@ class Server:
         return peer
 
     def keeps(self, key: bytes, token: str) -> float:
-        """Return the virtual time at which the lease with this token expires; minus infinity if it does not hold the lock."""
+        """Return the virtual time at which the lease with this token expires; infinity: never.
+
+        Return minus infinity if this lease does not hold the lock.
+        """
         self._tick()
         value, expires = self.keyspace.peek(key)
         if value != token.encode():

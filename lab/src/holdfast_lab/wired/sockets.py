@@ -26,29 +26,29 @@ NETWORK = "network"
 
 @dataclass(slots=True)
 class Network:
-    """The network of a history. Each fault has a probability, mostly for each piece of data (the bytes of one write)."""
+    """The network of a history, with the probability of each fault. A piece of data is the bytes of one write."""
 
     world: World = field(repr=False)
     rng: random.Random = field(repr=False)
     delay: float
     """Mean time in seconds that data takes from one end of a connection to the other."""
     slow: float = 0.0
-    """A piece of data takes up to half a second longer."""
+    """Probability that a piece of data takes up to half a second longer."""
     late: float = 0.0
-    """A piece of data takes 0.3 to 3 seconds longer, often longer than the client waits for a reply."""
+    """Probability that a piece of data takes 0.3 to 3 seconds longer. Often, the client does not wait for so long."""
     cut_request: float = 0.0
-    """The connection is cut after a part of a request has arrived."""
+    """Probability that the connection is cut after a part of a request has arrived."""
     cut_reply: float = 0.0
     silent: float = 0.0
-    """A piece of data, and all data after it, never arrives. Neither end notices this."""
+    """Probability that a piece of data, and all later data in its direction, never arrives. Neither end notices this."""
     split: float = 0.0
-    """A piece of data arrives in two parts."""
+    """Probability that a piece of data arrives in two parts."""
     full: float = 0.0
-    """The client's kernel accepts only a part of a write, and nothing more for up to two seconds."""
+    """Probability that the client's kernel accepts only a part of a write, and nothing more for up to two seconds."""
     refused: float = 0.0
-    """A new connection is refused."""
+    """Probability that a new connection is refused."""
     closed: float = 0.0
-    """The server closes a new connection as soon as it is open."""
+    """Probability that the server closes a new connection as soon as it is open."""
     room: float = 0.05
     """Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
@@ -197,7 +197,7 @@ class Socket(Scripted):
         self._world, self._network = world, network
         self._name = f"#{self._number - FIRST}"
         self._patience: float | None = None
-        """Seconds for which a read blocks; None: without limit."""
+        """Longest time in seconds for which a read blocks; None: without limit."""
         self._full_until = 0.0
         self._complain = server.complain
         self._down = Way(world, network, "cut_reply", self._come, self._end)
@@ -221,7 +221,7 @@ class Socket(Scripted):
         self._down.end()
 
     def _broken(self) -> None:
-        """Drop the connection at the server, because the client has closed its direction."""
+        """Drop the connection at the server, because the client has closed it or a fault has cut it."""
         self._peer.leave()
         self._down.end()
 

@@ -39,14 +39,15 @@ class World:
         self.callers: Callers | None = None
         """The threads of the history, if several of them can block at the same time."""
         self.interrupt: tuple[int, float] | None = None
-        """The planned interrupt of the thread that runs the history.
+        """The planned interrupt of the thread that runs the history; None: no interrupt is planned.
 
-        It says how often the thread blocks before, and for how many seconds it then blocks at most until Interrupt is raised.
+        The first item is how often the thread still blocks undisturbed. When it blocks the next time, Interrupt is raised at
+        the end of the wait, or after the seconds in the second item.
         """
         self._stepping = 0
-        """Number of events that run now, because an event that waits runs further events.
+        """Number of events that are running. An event that waits runs further events, so it may be more than one.
 
-        No thread may continue meanwhile.
+        While an event is running, no thread may continue.
         """
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
@@ -60,7 +61,7 @@ class World:
         self.at(self.now + seconds, what)
 
     def note(self, kind: str, who: str, lock: str = "", *, until: float = 0.0, note: str = "") -> None:
-        """Append an event to the history. It is only for people: the rules do not use it."""
+        """Append an event to the history. Only people read these events. The rules do not use them."""
         self.history.append(Event(self.now, kind, who, lock, until=until, note=note))
 
     def step(self, until: float = float("inf")) -> None:
@@ -90,7 +91,7 @@ class World:
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
         """Block until ``over()`` is True, for at most ``seconds`` of virtual time. Return False on a timeout.
 
-        Raises Interrupt if one is planned.
+        Raises Interrupt if `interrupt` plans it for this wait.
         """
         if self.callers is not None and not self._stepping:
             return self.callers.wait(over, seconds)
@@ -112,7 +113,7 @@ class World:
 
 
 class Callers:
-    """Several simulated threads. One of them runs at a time. When it blocks, a thread runs that need not wait any longer."""
+    """Several simulated threads. One of them runs at a time. When it blocks, another thread runs whose wait has ended."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -175,7 +176,7 @@ class Callers:
         return over()
 
     def _hand_on(self, me: int = 0) -> bool:
-        """Run events until a thread need not wait any longer, and wake it. Return False if it is ``me``, the caller."""
+        """Run events until the wait of a thread ends, and wake this thread. Return False if it is the caller, ``me``."""
         while True:
             for who, (over, until) in self._blocked.items():
                 if self._stuck or over() or self._world.now >= until:
@@ -190,7 +191,7 @@ class Callers:
 
 
 class Bell:
-    """A lock for simulated threads, in the place of `threading.Lock`. Threads wait for it in virtual time."""
+    """A lock for simulated threads, which replaces `threading.Lock`. Threads wait for it in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
