@@ -28,10 +28,10 @@ def check(
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
-    """Return the violations of the rules in ``only``.
+    """Return the violations of the rules in ``only``, such as {"R1", "R2"}.
 
-    If ``only`` is None, the rules apply that fit a lock with these ``limits``. The numbers of events and verdicts are added to
-    ``coverage``.
+    If ``only`` is None, ``limits`` determines the rules: those for one server, for several servers, or for permits. The numbers
+    of events and verdicts are added to ``coverage``.
     """
     if only is None:
         only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
@@ -68,7 +68,7 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
 }
 """Rules by number, each with a title and the function that yields its violations.
 
-R10 and R11 are missing: R17 replaced R10, and R11 ("enough has happened") is `Coverage.missing`.
+R10 and R11 are not in this table. R17 has replaced R10. `Coverage.missing` checks R11 ("enough has happened").
 """
 
 OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
@@ -80,7 +80,7 @@ OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "
 """Rules of a lock on a majority of servers, where no single server knows the holder."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
-"""Minimum counts in recorded histories. With fewer acquisitions, the check proves nothing."""
+"""Minimum counts of events in recorded histories. With fewer events, the check proves nothing."""
 
 
 def main(paths: Iterable[str]) -> int:

@@ -23,7 +23,7 @@ LIMITS = Limits(handover=0.1)
 """Time limits of the rules during a search. They are short, because messages take no time."""
 
 DEPTH = 3000
-"""Number of steps after which a schedule is given up as endless."""
+"""Number of steps after which a schedule counts as endless, which is a violation."""
 
 STUCK = Violation("R7", "no worker can make a step, and some still wait")
 
@@ -34,7 +34,7 @@ Settle = Callable[[Stepwise], None]
 """Function that ends a history whose workers have all finished. It lets the leases expire, and records leftovers."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Function that returns the violations in a history. It replaces the rules of locks in scenarios without locks."""
+"""Function that returns the violations in a history. Scenarios without locks pass one, instead of the rules of locks."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ def replay(
 ) -> tuple[list[Event], list[Violation]]:
     """Run one schedule, and return its history and violations.
 
-    A schedule found by a search may stop at a known state, so its history may end early.
+    The search stops a schedule at a known state, so the history of a schedule that it found may end early.
     """
     world = build()
     found: list[Violation] = []

@@ -33,7 +33,10 @@ class LockMachine(RuleBasedStateMachine):
         linger=st.sampled_from((0.0, 0.3)),
     )
     def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
-        """Build the world. ``rounds`` has, for each client, how long it waits and how long it holds the lock, in seconds."""
+        """Build the world. ``rounds`` has, for each client, how long it waits and how long it holds the lock, in seconds.
+
+        Each process has ``together`` clients, which use the API ``face``. ``linger`` is the option of the lock.
+        """
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = Scenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
@@ -43,14 +46,14 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.world.working))
     @rule(choice=st.integers(0, 30))
     def happens(self, choice: int) -> None:
-        """Run a step that is no fault; ``choice`` selects it."""
+        """Run the step with the number ``choice`` among the possible steps that are no faults."""
         options = [step for step in self.world.options() if not step.fault]
         options[choice % len(options)].do()
 
     @precondition(lambda self: bool(self.world.working) and self.world.budget > 0)
     @rule(choice=st.integers(0, 200))
     def goes_wrong(self, choice: int) -> None:
-        """Inject a fault; ``choice`` selects it."""
+        """Inject the fault with the number ``choice`` among the possible faults, if there are any."""
         options = [step for step in self.world.options() if step.fault]
         if options:
             options[choice % len(options)].do()

@@ -46,12 +46,14 @@ SWARMS = {
 }
 
 JUDGED_IN = 2000
-"""Number of histories of a swarm after which every rule must have judged at least one case."""
+"""Number of histories of a swarm in which every rule must have judged at least one case."""
 
 
 def enough(of: str) -> Mapping[str, int]:
-    """Return the minimum counts of a swarm. ``of`` is its name, such as ``election`` or, with a theme,
-    ``election+forgetful``."""
+    """Return the minimum counts of events in 1,000 histories of a swarm.
+
+    ``of`` is the name of the swarm, such as ``election`` or, with a theme, ``election+forgetful``.
+    """
     return swarm_of(of).enough
 
 
@@ -77,7 +79,7 @@ class RunnerTotals:
     counts: Counter[str] = field(default_factory=Counter)
     """Counts by name. "script lock/renew" counts calls of a script, and "tick ok" counts runs of jobs that succeeded."""
     failed: list[tuple[int, str]] = field(default_factory=list)
-    """Seeds that violate a rule, each with its first violation."""
+    """The seeds whose histories violate a rule, each with the first violation."""
 
     def add(self, other: RunnerTotals) -> None:
         self.histories += other.histories
@@ -137,9 +139,9 @@ def run_seeds(
 ) -> RunnerTotals:
     """Simulate the seeds of the swarm ``of``, from ``first`` on.
 
-    ``jobs`` is the number of processes (None: one per core). If ``histories`` fit into one batch, no process is started. The
-    run ends after ``histories`` histories or ``seconds`` seconds, whichever comes first (None: no such limit). ``progress`` is
-    called after each batch, with the results so far.
+    ``jobs`` is the number of processes (None: one per core). No process is started if ``jobs`` is 1, or if ``histories`` fit
+    into one batch. The run ends after ``histories`` histories (None: no limit). No batch begins after ``seconds`` seconds
+    (None: no limit). ``progress`` is called after each batch, with the results so far.
     """
     jobs = jobs or os.cpu_count() or 1
     total = RunnerTotals()

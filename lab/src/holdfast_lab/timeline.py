@@ -1,7 +1,7 @@
 """Draw a history as text. Time runs down, and each worker and each server has a column, called its lane.
 
-The bar ┃ means that the worker believes that it holds the lock. ┊ means that its process is stopped, and ╏ means both. Times
-are milliseconds since the history began. An ! marks the events of a violation.
+A bar ┃ in a lane means that the worker believes that it holds the lock. ┊ means that the worker's process is stopped, and ╏
+means both. Times are milliseconds since the history began. An ! marks the events of a violation.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Drawing:
         self._row(f"{mark}{self._ms(at):>{TIME - 3}}", texts, [lane.bar for lane in self.lanes])
 
     def _run_out(self, now: float) -> None:
-        """Append a row for each lease that has ended by ``now``, as far as its holder knew."""
+        """Append a row for each lease that its holder believes to have ended by ``now``."""
         for lane in sorted((lane for lane in self.lanes if lane.until is not None), key=lambda lane: lane.until or 0.0):
             if lane.until is not None and lane.until < now:
                 at, lane.until = lane.until, None

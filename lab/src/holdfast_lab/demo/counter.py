@@ -26,10 +26,10 @@ EACH = 1000
 """How often each process adds 1."""
 
 ROUNDS = 5
-"""Maximum number of rounds without a cure. They end as soon as an addition is lost, which is likely, but depends on chance."""
+"""Maximum number of rounds without a cure. No further round runs after an addition was lost, which depends on chance."""
 
 HEAD_START = 0.05
-"""Seconds between the order to count and the common start."""
+"""Seconds between the order to count and the moment at which all processes start."""
 
 KEPT = 600_000
 """Milliseconds after which the keys expire, in case the demonstration is killed."""
@@ -64,7 +64,7 @@ def main(*, as_json: bool) -> int:
 def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
     """Let all processes count at the same time, in one of `WAYS`.
 
-    Without a cure, repeat this until an addition is lost.
+    With the way "naive", repeat this until an addition is lost, at most `ROUNDS` times.
     """
     screen.title(WAYS[way])
     expected = PROCESSES * EACH
@@ -100,7 +100,10 @@ def judge(facts: Facts) -> list[Check]:
 
 
 def count(url: str, times: str) -> None:
-    """Run a counting process. A line on stdin has the way, the key and the start time."""
+    """Run a counting process. For each line on stdin, it adds 1 ``times`` times.
+
+    A line has the way to count, the key, and the time to start.
+    """
     redis = client(url)
     redis.ping()  # connect before the measurement
     say(ready=True)
@@ -133,7 +136,7 @@ def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
-    """Return a function that adds 1 in a transaction. It tries again after a conflict, and returns the number of attempts."""
+    """Return a function that adds 1 in a transaction, and returns the number of tries. It tries again after a conflict."""
 
     def add() -> int:
         tries = 0

@@ -72,9 +72,9 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """At each second of this process's clock, run a job if a plain ``SET NX`` lock is free.
+    """At each second of this process's clock, run a job if a plain ``SET NX`` lock is free, as many programs do.
 
-    Programs without a schedule do the same.
+    ``lock`` is the key of the lock.
     """
     server = client(url)
     while True:

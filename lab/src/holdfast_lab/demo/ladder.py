@@ -1,6 +1,6 @@
 """``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it.
 
-The simulator searches for this order. It contains the server, so no other server is needed.
+The simulator searches for this order of events. It also simulates the server, so the demonstration needs no real server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Return the checks of a step: the search breaks the rung, and does not break its cure."""
+    """Return two checks: the search finds a failure of the rung, and no failure of its cure, rung ``number``."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"

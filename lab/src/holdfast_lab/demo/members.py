@@ -27,7 +27,7 @@ WITHIN = 0.2
 SLACK = 1.0
 """Seconds of delay that the checks allow on a busy machine.
 
-This is less than `TTL`: a vote that was left behind must not expire before the check ends.
+This is less than `TTL`. Otherwise, a vote that was left behind by mistake could expire before the checks see it.
 """
 
 PATIENCE = 10.0
@@ -44,7 +44,10 @@ def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
 
 
 def acquire_in_time(lock: holdfast.Redlock) -> bool:
-    """Acquire a lock. While too few servers can vote, try again, for at most `PATIENCE` seconds."""
+    """Acquire a lock. Return False if another client still holds it after `PATIENCE` seconds.
+
+    While too few servers can vote, try again. Raises QuorumError if that lasts longer than `PATIENCE` seconds.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -83,7 +86,7 @@ class Member:
         say(taken=taken, got=got, seconds=got - start, **facts)
 
     def work(self, name: str, times: str) -> None:
-        """Acquire the lock ``times`` times, each time with a write to the protected key, and print the acquisitions."""
+        """Acquire the lock ``times`` times, and write to the protected key each time. Then print the acquisitions."""
         lock = redlock(self._urls, name)
         takes: list[dict[str, Any]] = []
         again = 0
@@ -109,7 +112,7 @@ class Member:
         self._keep(lambda: acquire_in_time(lock), lock)
 
     def ask(self, name: str) -> None:
-        """Try once to acquire the lock, and keep it."""
+        """Try once to acquire the lock. Keep it if this succeeds."""
         lock = redlock(self._urls, name)
         self._keep(lambda: lock.acquire(blocking=False), lock)
 
@@ -129,12 +132,12 @@ class Member:
         say(left=self._lease.remaining(), fence=self._lease.fence)
 
     def write(self, text: str) -> None:
-        """Write to the protected key with the fence of the kept lease, even if it is lost."""
+        """Write to the protected key with the fence of the kept lease, even if that lease is lost."""
         accepted = fencing.fenced_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
         say(accepted=accepted, fence=self._lease.fence)
 
     def single(self, url: str, name: str, replicas: str) -> None:
-        """Acquire and keep a lock on a single server, with this number of replicas that must acknowledge it."""
+        """Acquire and keep a lock on a single server. ``replicas`` replicas must acknowledge it."""
         lock = holdfast.Lock(url, name, ttl=2 * TTL, wait=SLACK, replicas=int(replicas))
         self._keep(lock.acquire, lock)
 

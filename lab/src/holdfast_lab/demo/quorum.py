@@ -68,11 +68,11 @@ class Cast:
         self.wire = self.start("wire", str(self.primary.port))
         self.copy.replicaof("127.0.0.1", self.wire.hear()["port"])  # the replica may synchronise until the last scene
         self.fences: list[int] = []
-        """Fences of all acquisitions in `work`, in order."""
+        """Fences of all acquisitions of the lock `name`, in order."""
         self.kept = f"{self.name}-kept"
-        """The lock that one process keeps in scenes 3 and 4.
+        """Name of the lock that one process keeps in scenes 3 and 4.
 
-        The other scenes use another lock, whose late votes cannot disturb these scenes.
+        The other scenes use the lock `name`, because late votes of those scenes must not appear as votes for this lock.
         """
 
     def start(self, role: str, *arguments: str) -> Actor:
@@ -84,7 +84,7 @@ class Cast:
         self.screen.line(f"  {text}")
 
     def say_answers(self, asked: Facts) -> None:
-        """Print the answer of each server to the process."""
+        """Print the answer of each server. ``asked`` is what a process has reported about its attempt to acquire a lock."""
         for server, answer in asked["nodes"].items():
             self.say(f"  {server}: {answer.partition(':')[0][:60]}")
 
@@ -131,7 +131,7 @@ class Cast:
         return held
 
     def votes(self, name: str, among: Sequence[int] = range(SERVERS)) -> list[int]:
-        """Return the numbers, from 1, of the servers on which the lock is held."""
+        """Return the numbers (first: 1) of the servers on which the lock is held. ``among`` has the indexes to ask."""
         key = members.redlock(self.urls, name).key
         return [number + 1 for number in among if self.clients[number].exists(key)]
 
@@ -156,7 +156,7 @@ def minority_away(cast: Cast) -> Facts:
 
 
 def one_forgets(cast: Cast) -> Facts:
-    """Scene 3: one server restarts without its data. It casts no vote for a while, and the others grant the lock."""
+    """Scene 3: one server restarts without its data. It casts no vote for a while, and the other servers still grant locks."""
     holder = cast.holder
     cast.screen.title("3. These two go on; server 1 is killed with -9, and starts again, empty")
     held = cast.hold(holder, cast.kept)
@@ -195,7 +195,7 @@ def judge_one_forgets(facts: Facts) -> list[Check]:
 
 
 def majority_forgets(cast: Cast) -> Facts:
-    """Scene 4: a majority restarts without its data while the lock is held, so that it might be granted twice."""
+    """Scene 4: a majority restarts without its data while the lock is held. Nobody may get it before the lease ends."""
     cast.screen.title("4. While the lock is held, servers 1, 2 and 3 are killed, and start again, empty")
     holder, other = cast.holder, cast.processes[0]
     plain = f"plain-{cast.name}"
@@ -240,7 +240,7 @@ def judge_majority_forgets(facts: Facts) -> list[Check]:
 
 
 def majority_away(cast: Cast) -> Facts:
-    """Scene 5: a majority is stopped. No lock can be acquired, and no vote stays behind."""
+    """Scene 5: a majority is stopped. No lock can be acquired, and a failed attempt leaves no vote behind."""
     cast.screen.title("5. A process holds the lock; then servers 3, 4 and 5 are stopped")
     holder, other = cast.holder, cast.processes[1]
     name = f"{cast.name}-other"
@@ -268,7 +268,7 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Wait until no server has a vote for the lock, or `SLACK` seconds. Return the servers that still have one."""
+    """Wait at most `SLACK` seconds until no server has a vote for the lock. Return the servers that still have one."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:
@@ -306,7 +306,7 @@ def judge_all_back(facts: Facts) -> list[Check]:
 
 
 def replica_promoted(cast: Cast) -> Facts:
-    """Scene 7: a replica is promoted before it has received the lock of its primary."""
+    """Scene 7: a replica is promoted although it has not received the lock that its primary granted."""
     one, two, *_ = cast.processes
     cast.screen.title("7. For comparison: one server, and a replica that lags behind and is promoted")
     wait_for(lambda: _link(cast.copy) == "up", "the replica does not follow its primary")

@@ -70,7 +70,7 @@ class Crew:
 
 
 def ticks(staff: Crew) -> Facts:
-    """Run two jobs of the schedule and, for comparison, a job by a timer in each process, under a plain lock."""
+    """Run two jobs of the schedule. For comparison, each process also runs a job by its own timer, under a plain lock."""
     screen = staff.screen
     screen.title("Each tick once")
     clocks = ", ".join(f"{abs(skew):g} s {'ahead' if skew > 0 else 'behind'}" if skew else "right" for skew in SKEWS)
@@ -111,7 +111,7 @@ def judge_ticks(facts: Facts) -> list[Check]:
 
 
 def crash(staff: Crew) -> Facts:
-    """Kill the process that runs a job."""
+    """Kill the process that runs a job. Another process runs the job again."""
     staff.screen.title("The process that runs a job is killed")
     staff.screen.line(f"  A long job with on_crash='again' and a lease of {crew.TTL:g} s; its process gets kill -9.")
     staff.actors[0].tell("long")

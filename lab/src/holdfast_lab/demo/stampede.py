@@ -34,13 +34,13 @@ QUERY = 0.5
 """Seconds that a query takes."""
 
 LEASE = 2.0
-"""Lease time of a load in seconds. After this time, another caller replaces a killed one."""
+"""Lease time of a load in seconds. If the loading process is killed, another caller loads after this time."""
 
 HEAD_START = 0.1
-"""Seconds between the order to begin and the common start."""
+"""Seconds between the order to begin and the moment at which all callers start."""
 
 OLD, NEW = 100, 200
-"""The price before and after its change."""
+"""The price before and after its change, in cents."""
 
 KEY = "price:A1"
 
@@ -123,7 +123,7 @@ class Cast:
         time.sleep(0.02)
 
     def crowd(self, way: str, scene: str) -> Facts:
-        """Let all callers ask for the price at the same time, and print the result."""
+        """Let all callers ask for the price at the same time, and print the result. ``way`` is "naive", "cache" or "stale"."""
         before = self.database.asked()
         start = str(time.monotonic() + HEAD_START)
         for process in self.processes:
@@ -145,7 +145,7 @@ class Cast:
 
 
 def without(cast: Cast) -> Facts:
-    """Scene 1: all callers use GET, query the database if the key is missing, and SET it."""
+    """Scene 1: all callers use GET. If the key is missing, they query the database, and SET the key."""
     cast.screen.title("1. GET; if there is nothing, query the database, and SET")
     return cast.crowd("naive", "naive")
 
@@ -216,7 +216,7 @@ def judge_killed(facts: Facts) -> list[Check]:
 
 
 def changed(cast: Cast) -> Facts:
-    """Scene 5: the price changes during a query. SET stores the old price afterwards; the cache does not."""
+    """Scene 5: the price changes during a query. Then SET stores the old price, but the cache does not."""
     cast.screen.title("5. The price changes during a query")
     process = cast.processes[0]
     kept: dict[str, int | None] = {}
@@ -267,7 +267,8 @@ SCENES = [
 def shop(url: str, path: str) -> None:
     """Run a calling process. For each line on stdin, threads ask for the price at the same time.
 
-    A line has the way to protect the database, the name of the value, the number of threads, and the start time.
+    A line has the way to get the price ("naive", "cache" or "stale"), a name, the number of threads, and the time to start. The
+    name is the key of the price for "naive", otherwise the name of the cache.
     """
     database, plain = Database(path), client(url)
     plain.ping()  # connect before the measurement

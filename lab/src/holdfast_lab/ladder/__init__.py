@@ -1,6 +1,6 @@
 """The ladder: simple locks as many programs write them, from the worst to the best, each with a failure that breaks it.
 
-The orders of events that break a lock are not written down: a search finds them. ``holdfast demo ladder`` shows the failures,
+A search finds the orders of events that break a lock. They are not written down. ``holdfast demo ladder`` shows the failures,
 and ``docs/ladder.md`` explains them.
 
 locks    the locks

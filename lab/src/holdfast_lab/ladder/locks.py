@@ -1,7 +1,7 @@
 """The locks of the ladder: small locks as tutorials show them, with their defects.
 
-As in production, their methods are operations, which await requests. If ``take`` returns None, another client holds the lock,
-and the client tries again after a while.
+As in production, their methods are operations, which await requests. If ``take`` returns None, the client has not acquired the
+lock, and tries again after a while.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
 class Held(NamedTuple):
-    """A held lock, as its holder knows it."""
+    """What a holder knows of its lock."""
 
     until: float = FOR_EVER
     """Time at which the lease ends, by the holder's clock in seconds."""
@@ -38,7 +38,7 @@ class LockOfLadder(Protocol):
     """The methods that every lock of the ladder has."""
 
     async def take(self) -> Held | None:
-        """Try once to acquire the lock. Return None if another client holds it."""
+        """Try once to acquire the lock. Return None if this fails, for example because another client holds it."""
 
     async def give_back(self, held: Held) -> None:
         """Release the lock."""

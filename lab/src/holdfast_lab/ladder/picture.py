@@ -20,7 +20,7 @@ def draw(history: Sequence[Event], violation: Violation) -> str:
 
 
 def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
-    """Return the events to draw. They end with the violation, and an attempt that repeats the attempt before it is left out."""
+    """Return the events to draw, up to the violation. Leave out each attempt that only repeats the attempt before it."""
     if violation.rule == "R7":
         (asked,) = violation.events
         events = [*_told(history), Event(history[-1].at, "still waits", asked.who, asked.lock)]
@@ -32,7 +32,7 @@ def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
 
 
 def _told(history: Sequence[Event]) -> list[Event]:
-    """Leave out the rows that say nothing new, and name the server in the event of its death."""
+    """Leave out the events "released" and "end". If a server dies, add its name to the text of that event."""
     told = [event for event in history if event.kind not in {"released", "end"}]
     return [e._replace(note=f"{e.who} {e.note}") if e.kind == "fault" and e.note == "dies" else e for e in told]
 
@@ -58,6 +58,6 @@ def _without_repetition(events: Sequence[Event]) -> list[Event]:
 
 
 def _pattern(note: str) -> str:
-    """Replace the numbers of a request, except those of its reply, so that two attempts can be compared."""
+    """Replace the numbers of a request by #, but keep those of its reply, so that two attempts can be compared."""
     asked, _, reply = note.partition(" → ")
     return f"{_NUMBER.sub('#', asked)} → {reply}"

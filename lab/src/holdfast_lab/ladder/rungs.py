@@ -29,11 +29,11 @@ class Scenario:
     """How often each client acquires the lock."""
     faults: tuple[str, ...] = ()
     ahead: float = 0.0
-    """Seconds by which each client's clock is ahead of the clock of the client before it."""
+    """Seconds by which each client's clock is ahead of the clock of the client before it in the list."""
     retry: float = 2.4
-    """Seconds after which the first client tries again, if another client held the lock."""
+    """Seconds after which the first client tries again, if it has not acquired the lock."""
     apart: float = 0.0
-    """Seconds by which each client's retry delay is longer than that of the client before it."""
+    """Seconds by which each client waits longer before it tries again than the client before it in the list."""
     writes: bool = False
     """True if a holder writes to the protected resource at the end of its work."""
 
@@ -113,7 +113,7 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Record the end of the history. The rules then treat a client that still waits as waiting forever."""
+    """Record the end of the history. Then the rules assume that a client that still waits would wait forever."""
     world.note("end")
 
 
@@ -130,7 +130,7 @@ def find(rung: Rung) -> Found | None:
 
 @cache
 def survives(rung: Rung, scenario: Scenario) -> Report:
-    """Run all schedules of a scenario. The lock survives if the report is complete and has no violation."""
+    """Run all schedules of a scenario. The lock survives if the report has no violation, and ``covered`` is True."""
     return search(rung, scenario)
 
 

@@ -63,7 +63,7 @@ def _shown(value: object) -> str:
 
 @lru_cache(4096)
 def _short(text: str) -> str:
-    """Shorten tokens and times. The results are cached, because many schedules have the same texts."""
+    """Shorten the tokens and times in a text. The results are cached, because many schedules have the same texts."""
     return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
 
 
@@ -81,7 +81,8 @@ class LadderWorld(Stepwise):
     def steps_now(self) -> list[Step]:
         """Return the possible steps whose order matters.
 
-        A step that only one client notices is returned alone: its order with the steps of other clients makes no difference.
+        If a step is possible that only one client notices, return this step alone. It makes no difference whether steps of
+        other clients come before or after it.
         """
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]
         for entry in self.ready:
@@ -175,7 +176,7 @@ class Client:
                 self.note("released", type(error).__name__)
 
     def number_of_turn(self) -> int:
-        """Count this acquisition among those of all clients. A lock without fences records this number with its writes."""
+        """Return the number (first: 1) of this acquisition among all clients. It replaces the fence if the lock has none."""
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
         return register["turns"]

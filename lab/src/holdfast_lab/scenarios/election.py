@@ -67,7 +67,7 @@ class ElectionScenario(FlightScenario):
 
     programs: tuple[Any, ...]
     watched: bool = False
-    """True if the second program must notice that the first one leads, and that its term ends."""
+    """True if the second program must notice that the first program leads, and later that its term ends."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)

@@ -77,8 +77,10 @@ def lowered() -> Program:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario of a lock. Each program is run by a worker. A process has ``together`` workers. Up to ``budget`` faults
-    happen."""
+    """A scenario of a lock. Each program is run by a worker of its own, and each process has ``together`` workers.
+
+    Up to ``budget`` faults happen, of the kinds in ``faults``.
+    """
 
     name: str
     about: str
@@ -99,7 +101,7 @@ class Scenario:
     max_passes: int = 32
     max_pass_time: float = 0.01
     permits: tuple[Permits, ...] = ()
-    """The permits that each program acquires. Empty if the scenario is about a lock."""
+    """The permits that each program acquires, in the order of the programs. Empty if the scenario is about a lock."""
 
     @property
     def limits(self) -> Limits:
@@ -114,7 +116,7 @@ class Scenario:
         )
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the world and its workers. Nothing has run yet."""
+        """Build the world and its workers. No program has run yet."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
         world.in_turn = self.face == "asyncio" and self.together > 1
         world.brisk = self.brisk
@@ -161,7 +163,10 @@ class Scenario:
         return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=broad, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the index of the chosen option at each step."""
+        """Run one schedule, and return its history and violations.
+
+        ``choices`` has the index of the chosen option at each step. If ``trace`` is True, the history has each request, too.
+        """
         return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
 
 
@@ -180,7 +185,7 @@ ASKED = (once(), once(wait=0.0))
 
 
 PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
-"""Options of scenarios in which each process has two tasks, and hands the lock on between them."""
+"""Options of scenarios with two tasks in each process, between which the process hands the lock on."""
 
 KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
 

@@ -21,7 +21,10 @@ WRITERS[MultiLock] = lambda state, lock: state.add_all((lock.parts, lock.wants, 
 
 @dataclass(frozen=True)
 class MultilockScenario(Scenario):
-    """A scenario of several locks. Each worker names them to its MultiLock in an order of its own, from ``orders``."""
+    """A scenario of several locks. Each worker has a MultiLock, with the locks in an order of its own.
+
+    ``orders`` has a text for each worker, such as "xy": lock x, then lock y.
+    """
 
     orders: tuple[str, ...] = ()
     brisk: bool = True

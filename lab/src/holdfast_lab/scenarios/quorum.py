@@ -33,7 +33,7 @@ class QuorumScenario(Scenario):
 
     brisk: bool = True
     guarded: bool = True
-    """True if a restarted server casts no votes for a while. False if it is declared new, and votes at once."""
+    """True if a restarted server casts no votes for a while. False if it is declared new, so that it votes at once."""
 
     @property
     def limits(self) -> Limits:
@@ -100,7 +100,7 @@ QUORUM_SCENARIOS: dict[str, QuorumScenario] = {
 UNGUARDED = QuorumScenario(
     "quorum-unguarded", "as quorum-amnesia, but the server votes again at once", HELD, guarded=False, **FORGETS
 )
-"""A scenario in which the search must find two holders: a server that lost its data votes again at once."""
+"""A scenario in which the search must find two holders, because a server that lost its data votes again at once."""
 
 ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **SCENARIOS,

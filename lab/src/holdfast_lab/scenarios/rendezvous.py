@@ -41,9 +41,9 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 
 
 def count(*, clears: bool = False) -> Program:
-    """Return a program that counts a latch down or sets an event, and then resets it if ``clears`` is True.
+    """Return a program that counts a latch down or sets an event. If ``clears`` is True, it then resets the latch or event.
 
-    If it is cancelled, it counts or sets once more. Otherwise the waiters might wait forever.
+    If the program is cancelled, it counts down or sets once more. Otherwise the waiters might wait forever.
     """
 
     async def program(client: RendezvousClient, what: Any) -> None:

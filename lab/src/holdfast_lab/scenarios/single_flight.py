@@ -27,9 +27,9 @@ FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 
 
 def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
-    """Return a program that looks the value up by ``policy``. If it gets the load lease, it loads for ``takes`` seconds.
+    """Return a program that looks the value up. If it gets the load lease, it loads for ``takes`` seconds.
 
-    If ``fails`` is True, the load fails.
+    ``policy`` says how long it waits, and whether it accepts a stale value. If ``fails`` is True, the load fails.
     """
 
     async def program(client: CacheClient) -> None:
@@ -41,7 +41,7 @@ def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = Fa
 def change(how: str) -> Program:
     """Return a program that writes a new version to the source, invalidates the key, and looks the value up.
 
-    ``how`` is the way of invalidation, as in `CacheClient.write`.
+    ``how`` is the way to invalidate, such as "drop" or "tag" (see `CacheClient.write`).
     """
 
     async def program(client: CacheClient) -> None:

@@ -20,7 +20,7 @@ EXPIRES = 1.5
 def give(*to: int) -> Program:
     """Return a program that acquires the lock and turns its lease into a ticket.
 
-    A worker in each process of ``to`` redeems the ticket; ``to`` has indexes of processes.
+    ``to`` has indexes of processes. In each of them, a worker tries to redeem the ticket.
     """
 
     async def program(worker: Worker, lock: Lock) -> None:
@@ -65,11 +65,14 @@ async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
 class TicketScenario(Scenario):
     @property
     def limits(self) -> Limits:
-        """A waiter does not learn when a ticket expires, and asks the server only once a second."""
+        """The limits of a lock, but a hand-over may take longer than a second.
+
+        A waiter does not learn when a ticket expires, and asks the server only once a second.
+        """
         return replace(super().limits, handover=1.1)
 
     def settle(self, world: Stepwise) -> None:
-        """Let the tickets expire that nobody has redeemed, and then end the history."""
+        """Let time pass until each unredeemed ticket has expired, and then end the history."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()

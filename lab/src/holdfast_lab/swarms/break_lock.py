@@ -31,7 +31,7 @@ from holdfast_lab.swarms.swarm import Swarm
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds within which a holder notices that its lock was broken. It gets a message, and then asks the server."""
+"""Seconds within which a holder notices that its lock was broken. A notification makes it ask the server."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Attack:
 
     lock: str
     lease: str
-    """Name, in the history, of the lease that the operator saw."""
+    """The lease that the operator saw, by its name in the history."""
     sent: float
     came: float = float("inf")
     answer: Outcome | WireError | None = None
@@ -91,7 +91,7 @@ class Operator:
             return
 
     def _whose(self, mark: str) -> str:
-        """Return the name of the lease whose token has a SHA-1 that begins with ``mark``. The token may end with "~"."""
+        """Return the name of the lease whose token has a SHA-1 that begins with ``mark``. With linger, a token ends in "~"."""
         tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
         found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
         return self.world.drawn_for(next(found, ""))
@@ -122,10 +122,10 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
     """Judge attempts to break locks by the rules K1 to K3.
 
     - K1: an attempt ends no other lease than the one that the operator saw.
-    - K2: the operator gets a fence. The lease that it ended has lower fences, and later holders have higher ones. Excused:
-      between the attempt and the grant, the server lost its data or its clock was set.
-    - K3: if the server reports that the holder was notified, the holder notices its loss in time. Excused: any other fault that
-      may have affected the holder during this time.
+    - K2: the operator gets a fence. All fences of the lease that it ended are lower, and those of later holders are higher.
+      Excused: the server lost its data or its clock was set between the attempt and the acquisition of the holder.
+    - K3: if the server reports that it has notified the holder, the holder notices in time that its lease is lost. Excused:
+      another fault may have affected the holder in the meantime.
     """
     seen = {attack.lease for attack in attacks}
     for event in history:
@@ -159,9 +159,10 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold, taken: set[s
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """Return True if this acquisition was granted before the attack.
+    """Return True if this acquisition was granted before the attack, so that it was the target of the attack.
 
-    If not, the holder may have acquired the lock again with the same lease, because it did not know of the first grant.
+    Otherwise the acquisition may have been granted after the attack. A holder that does not know of a first grant asks again,
+    and gets a second grant with the same lease.
     """
     granted = case.granted(hold)
     return granted is not None and granted <= attack.sent

@@ -1,7 +1,7 @@
 """Seeded histories of an election: candidates campaign, lead, resign, hand over and die, and observers watch.
 
-At the end, all faults are healed, and a last candidate leads for a while. All observers must notice that it leads, and that its
-term ends.
+At the end, all faults are healed, and a last candidate leads for a while. All observers must notice that this candidate leads,
+and later that its term ends.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class ElectionHistory(History[Profile]):
         self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
 
     def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
-        """Let time pass until ``enough`` is True for all living observers, at most ``most`` seconds."""
+        """Wait until the last candidate leads and ``enough`` is True for all living observers, at most ``most`` seconds."""
         until = self.world.now + most
         while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
             self.world.pass_time(0.1)
@@ -233,9 +233,9 @@ class ElectionHistory(History[Profile]):
 def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
     """Judge a history by the rules that hold even with faults.
 
-    - E1: at most one candidate at a time believes that it leads. Excused for one lease time after the server lost its data or
-      its clock was set forward. The fence then protects resources from the older leader.
-    - E2: each leader has a higher term than all before. Excused if the server lost its data and its clock was set.
+    - E1: at most one candidate at a time believes that it leads. Excused: during the last lease time, the server lost its
+      data or its clock was set forward. Then the fence check protects resources from the older leader.
+    - E2: each leader has a higher term than all earlier leaders. Excused: the server lost its data and its clock was set.
     - E3: the terms that an observer sees never fall, and each term has one leader.
     - E6: no data is left behind.
     """
@@ -268,9 +268,10 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
 def judge_seen(
     history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
 ) -> list[Violation]:
-    """Each observer notices in time that the last candidate leads (E4), and later that its term has ended (E5).
+    """Check that each observer notices in time that the last candidate leads (E4), and that its term has ended (E5).
 
-    ``within`` is the time limit in seconds. For E5, it is longer by ``lease`` if the leader died or lost its lease.
+    ``last`` is the name of this candidate. The time limit is ``within`` seconds. For E5, it is longer by ``lease`` seconds if
+    the candidate died or lost its lease.
     """
     found = []
     led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)
@@ -289,11 +290,14 @@ def judge_seen(
 
 
 LATE = 0.2
-"""Seconds within which the next leader has learned of a hand-over, if there are no faults."""
+"""Seconds within which a candidate learns that a leader has handed over to it, if there are no faults."""
 
 
 def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
-    """E7, in a history without faults: a candidate to which a leader hands over is elected next."""
+    """Check, in a history without faults, that a candidate to which a leader hands over is elected next (E7).
+
+    Excused: the candidate stopped waiting before it could learn of its election.
+    """
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):
@@ -312,7 +316,7 @@ def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
 
 
 def nameless(world: World) -> list[str]:
-    """Return the names that the server still has for candidates without a position in the queue."""
+    """Return names of candidates that the server has not deleted, although they have no position in the queue."""
     found = []
     for server in world.servers:
         for key, kind, value, _ in server.keyspace.dump():
