@@ -35,16 +35,16 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish, whatever faults happen."""
 
 SET_BACK = 10.0
-"""Maximum number of seconds by which the server's clock is set back. Keys may live this much longer."""
+"""Maximum number of seconds by which the server's clock is set back. Keys may live longer by this time."""
 
 ODD = 1.5
-"""Factor by which the leases of the workers in `Profile.odd` are longer than `Profile.ttl`."""
+"""Lease time of the workers in `Profile.odd`, as a multiple of `Profile.ttl`."""
 
 GUARDED = 0.5
 """Share of the histories with ``quarantine=``, among those in which the server restarts or loses data."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
-"""Share of the histories with RLocks, and share of their acquisitions that the holder repeats."""
+"""Share of the histories with RLocks, and share of the acquisitions in them that the holder repeats while it holds the lock."""
 
 HUNG = 0.12
 """Share of the histories with ``progress_within=``, among those with renewed leases."""
@@ -72,7 +72,7 @@ class Round:
     twice: bool = False
     """True if the worker releases the lease a second time, which must be refused."""
     nested: bool = False
-    """True if the holder acquires the lock, an RLock, once more."""
+    """True if the holder acquires the lock, an RLock, once more before it releases the lock."""
     checks_in: bool = False
     """True if the holder calls `progress()`."""
 
@@ -99,7 +99,7 @@ class Profile:
     max_passes: int = 32
     max_pass_time: float = 0.01
     guard: float = 0.0
-    """Seconds of quarantine; 0: none. With a quarantine, the server was declared new at the start."""
+    """Seconds of quarantine; 0: none. If there is a quarantine, the server is declared new at the start of the history."""
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
     mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
-    """Draw how processes hand locks on among their workers, and perhaps one longer lease."""
+    """Draw the options for handing on inside a process, and perhaps one worker with a longer lease."""
     choice, uniform = rng.choice, rng.random
     fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
     profile.fair = [uniform() < fair for _ in range(3)]
@@ -176,9 +176,9 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
 
 
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
-    """Draw the locks' ``progress_within=``, and the rounds in which holders report progress.
+    """Return the locks' ``progress_within=`` (None: not set), and draw the rounds in which holders report progress.
 
-    These draws have random numbers of their own, so that the rest of the history does not depend on them.
+    The random numbers are not those of the rest of the history, so that the rest does not depend on these draws.
     """
     rng = random.Random(f"progress {seed}")
     if not renew or rng.random() >= HUNG:
@@ -232,9 +232,9 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
 
 
 def nest(seed: int, rounds: Iterable[Round]) -> bool:
-    """Draw whether the locks are RLocks, and in which rounds the holder acquires its lock again.
+    """Return True if the locks are RLocks. Then draw the rounds in which the holder acquires its lock again.
 
-    These draws have random numbers of their own, so that the rest of the history does not depend on them.
+    The random numbers are not those of the rest of the history, so that the rest does not depend on these draws.
     """
     rng = random.Random(f"nested {seed}")
     if rng.random() >= NESTED:
@@ -317,11 +317,11 @@ class LockHistory(History[Profile]):
     # Methods that other swarms override
 
     def random_of(self, seed: int, theme: Theme) -> random.Random:  # noqa: ARG002 - for permits
-        """Return the random numbers of a seed."""
+        """Return the generator of a seed's random numbers. Some swarms also use the theme."""
         return random.Random(seed)
 
     def redraw(self, seed: int, profile: Profile) -> None:
-        """Change the profile before the theme does."""
+        """Change the profile that was drawn. The theme changes it afterwards."""
 
     def lock(self, worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
         """Return the lock object of a worker."""
@@ -336,7 +336,7 @@ class LockHistory(History[Profile]):
         return limits(self.profile)
 
     def before_end(self) -> None:
-        """Let time pass after all workers have finished, before leftovers are recorded."""
+        """Let time pass after the last worker has finished. Leftovers are recorded afterwards."""
 
     # The course of the history
 
@@ -406,7 +406,7 @@ ENOUGH = {
 """Minimum counts of events in 1,000 histories of the lock swarm. With lower counts, the histories prove nothing."""
 
 OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
-"""Rules of every lock, with one or several holders, on one or several servers. "R6 end" names a part of rule R6."""
+"""Rules of every lock, with one or several holders, on one or several servers. "R6 end" is one of the cases of rule R6."""
 
 OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
 """Rules of a lock that one server grants in the order of its queue."""

@@ -1,8 +1,8 @@
 """Seeded histories of MultiLocks: each worker acquires some of three locks at once.
 
-Each lock is judged by the rules of a single lock. One more rule, M1, says that a worker whose acquisition succeeds holds all
-its locks, and otherwise none. Rule R7 says that workers that name the locks in different orders do not wait for each other
-forever. The world is that of the `lock` swarm.
+Each lock is judged by the rules of a single lock. One more rule is M1: a worker holds all its locks if its
+acquisition succeeds, and none if it fails. By rule R7, workers that name the locks in different orders do not wait for each
+other forever. The world is that of the `lock` swarm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast_lab.swarms.lock import ENOUGH, OF_A_LOCK, LockHistory, Profile
 from holdfast_lab.swarms.swarm import Swarm
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
-"""Locks that a worker acquires at once, one for each letter, in the order in which it names them."""
+"""The sets of locks that a worker may acquire at once. Each letter is a lock. The worker names the locks in this order."""
 
 
 class MultilockHistory(LockHistory):

@@ -33,14 +33,14 @@ class Users:
     rng: random.Random
     limit: int
     least: int
-    """Lowest limit of the semaphore. No acquisition wants more permits, unless `most` is set, so that each can succeed."""
+    """Lowest limit of the semaphore. If `most` is None, no acquisition wants more permits than this, so each can succeed."""
     changes: float
     """Share of the acquisitions during which the worker changes the limit."""
     writes: float
     """Share of the acquisitions of the read-write lock that are for writing."""
 
     most: int | None = None
-    """Most permits of one acquisition, which may exceed a lowered limit; None: the lowest limit."""
+    """Maximum number of permits that one acquisition wants. It may exceed the limit. None: the lowest limit, `least`."""
 
     def wanted(self, name: str) -> Permits:
         rng = self.rng
@@ -115,7 +115,7 @@ class PermitHistory(LockHistory):
 
 
 def _counts(world: World) -> Counter[str]:
-    """Count acquisitions while others held permits, downgrades, changes of the limit, and refused acquisitions."""
+    """Count the shared acquisitions (others hold permits then), downgrades, changes of the limit, and refused acquisitions."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

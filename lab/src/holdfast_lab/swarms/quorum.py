@@ -1,6 +1,6 @@
 """Seeded histories of a lock on which three or five servers vote.
 
-The kinds of faults are those of the `lock` swarm, without "stale" and with "partition".
+The kinds of faults are "partition" and those of the `lock` swarm, except "stale".
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from holdfast_lab.swarms.lock import (
 from holdfast_lab.swarms.swarm import History, Swarm
 
 QUICK = 2e-6
-"""Mean delay of messages in the fastest histories. Fences taken from clocks alone would not rise so fast."""
+"""Mean delay of messages in the fastest histories, in seconds. It is so short that a clock alone could not make fences rise."""
 
 SHORTEST = 0.3
-"""The shortest lease of all histories. A server that lost its data does not vote for at least this time."""
+"""The shortest lease of all histories, in seconds. A server that lost its data casts no vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a client has withdrawn a vote, even if its first connection to the server broke."""
+"""Seconds within which a client withdraws its vote from a server, even if its connection breaks and it connects again."""
 
 PROBE = 5.0
-"""Seconds within which a new client acquires a free lock after all faults have ended."""
+"""Seconds within which a new client must acquire a free lock after all faults have ended."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Profile:
     slow_share: float
     mishaps: float
     declared: bool
-    """True if the servers were declared new, so that they vote at once. Otherwise, each first waits for the longest lease."""
+    """True if the servers were declared new, so that they vote at once. Otherwise, each first waits for `longest` seconds."""
     far: float
     """Share of the connections that are slow."""
     distance: float

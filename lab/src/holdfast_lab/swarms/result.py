@@ -25,7 +25,7 @@ class Server(Protocol):
 
 
 class World(Protocol):
-    """The part of a simulated world that belongs to a result."""
+    """The part of a simulated world that users of a result read."""
 
     history: list[Event]
     steps: int
@@ -45,7 +45,7 @@ class Run(Generic[P]):
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events, by name, besides those in the coverage."""
+    """Counts of events by name, in addition to the counts in the `Coverage`."""
 
     @property
     def history(self) -> list[Event]:

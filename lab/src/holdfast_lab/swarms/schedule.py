@@ -28,7 +28,7 @@ KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full"
 """Kinds of faults that a history may have. "slay" kills every process that runs a job."""
 
 STEPS = 5_000
-"""Number of events after which the end of a history counts as an endless loop."""
+"""Number of events after which the stop of all processes, at the end of a history, counts as an endless loop."""
 
 CALLS = 5000
 """Number of requests after which a history is ended as an endless loop."""
@@ -38,18 +38,18 @@ SKEW = 5.0
 
 
 OLD, NEW = b"{}", b'{"on_crash": "opposite"}'
-"""The definition of the jobs at the start, and the definition that a theme puts in its place."""
+"""The definition of the jobs at the start, and the definition with which a theme replaces it."""
 
 
 def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, Options]]:
-    """Return the jobs with the opposite ``on_crash=``, which says whether a run is started again if its process dies."""
+    """Return the jobs, with ``on_crash="again"`` instead of "leave", and "leave" instead of "again"."""
     other: dict[str, Literal["leave", "again"]] = {"leave": "again", "again": "leave"}
     return {name: (when, replace(options, on_crash=other[options.on_crash])) for name, (when, options) in jobs.items()}
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters of a history, drawn from its seed. Times are in seconds, and moments since the start of the history."""
+    """The parameters of a history, drawn from its seed. A moment is a number of seconds since the start of the history."""
 
     lasts: float
     latency: float
@@ -79,7 +79,7 @@ class Profile:
 
     @property
     def settles(self) -> float:
-        """Seconds after the last fault within which every due run must have begun or have been skipped."""
+        """Seconds after the last fault within which every due run must begin, or be skipped."""
         return self.stubborn + 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
@@ -185,8 +185,7 @@ class ScheduleHistory(History[Profile]):
     def new_since(self, job: str) -> float | None:
         """Return the server time in microseconds at which a job got its new definition; infinity: never.
 
-        Return None if the definition has changed more than once: a late copy of a request may have registered the old one
-        again.
+        Return None if the definition has changed more than once, because a late copy of a request registered the old one again.
         """
         execute = self.server.keyspace.execute
         key = self.keys.job(job).job
@@ -262,7 +261,7 @@ class ScheduleHistory(History[Profile]):
         return f"{self.server.calls} requests: a process sends requests in a busy loop"
 
     def _run_phases(self) -> None:
-        """Run the history until its faults are healed, and then for the time in which each due run must begin or be skipped.
+        """Run the history until its faults are healed, and then for `Profile.settles` seconds.
 
         Raises Stuck if the processes send too many requests.
         """
@@ -281,7 +280,7 @@ class ScheduleHistory(History[Profile]):
                 raise Stuck
 
     def facts(self) -> list[JobFacts]:
-        """Return what the server stores now for each job."""
+        """Return the data that the server stores for each job."""
         names = sorted(self.profile.jobs)
         jobs = (key for name in names for key in self.keys.job(name).looking())
         self.server.keyspace.now = int(self.server.wall() * 1e6)

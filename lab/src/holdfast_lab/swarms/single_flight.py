@@ -1,14 +1,14 @@
 """Seeded histories of single flight with faults: many lookups of one cached key at once. Five rules are checked.
 
-- S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that is too old for it. A
-  client may also store a version directly, without a load. Such a version may replace a newer one only if both were written
-  at the same time.
+- S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that expired longer ago than
+  it accepts. A client may also store a version directly, without a load. Such a version may replace a newer one only if both
+  were written at the same time.
 - S2: no two clients believe at the same time that they load the key, unless the key was invalidated in between.
-- S3: no client loads the value while it is fresh, unless the client asked for an early reload. Without faults, each loaded
-  value is stored, unless the key was invalidated during the load.
+- S3: no client has to load the value before it has expired, unless the client asked for an early reload. Without faults,
+  each loaded value is stored, unless the key was invalidated during the load.
 - S4: a client waits only while another client loads. A client that accepts a stale value does not wait if there is one.
-- S5: the fences of loads rise. A value is found with the fence of its load, and no later lookup finds an older value. In
-  the end, no data is left behind.
+- S5: the fences of loads rise. Each value that a lookup finds was stored with the fence of its load, and no later lookup
+  finds an older value. In the end, no data is left behind.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
 """Kinds of faults that a history may have. A loss of data is not among them, because it also loses the invalidations."""
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
-"""Kinds of faults in spite of which the server answers waiters. With other kinds, S4 is not judged."""
+"""Kinds of faults during which the server still answers waiters. In histories with other kinds, S4 is not judged."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
 """Kinds of faults with which a request may reach the server long after its sender has given up."""
 
 RATE = 0.005
-"""Maximum relative difference between the rates of two clocks, with a margin."""
+"""Maximum relative difference between the rates of two clocks, plus a margin."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Round:
     takes: float
     fails: bool
     write: str
-    """How the worker invalidates the key after it has written to the source; "": it looks the key up instead."""
+    """How the worker invalidates the key after it has written to the source; "": the round is a lookup, not a write."""
     gap: float
 
 
@@ -84,7 +84,7 @@ class Profile:
     """For each fault: the number of events before it, its kind, and its duration."""
 
     bound: float | None = None
-    """Seconds within which waiters learn that a load has ended, even if messages are lost; None: S4 computes it."""
+    """Seconds within which waiters learn that a load has ended, even if messages are lost; None: rule S4 computes them."""
 
     @property
     def kinds(self) -> set[str]:
@@ -205,7 +205,7 @@ class Lookup:
     end: Event | None = None
     """The outcome of the lookup."""
     over: float = float("inf")
-    """Virtual time at which this client's load ended or its process crashed."""
+    """Virtual time at which this client's load ended or its process crashed; infinity: neither happened."""
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ class Void:
     begin: Event
     done: float = float("inf")
     over: float = float("inf")
-    """Virtual time at which the invalidation was done or failed, or its process crashed."""
+    """Virtual time at which the invalidation was done or failed, or its process crashed; infinity: none of these."""
 
 
 class Case:
@@ -228,11 +228,11 @@ class Case:
         self.upsets = Upsets(history)
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
-        """Events at which a loaded value was sent, by the fence of the load."""
+        """The events of sending a loaded value to the server, by the fence of the load."""
         self.landed: dict[int, Event] = {}
-        """Events at which a loader learned that its value was stored, by the fence of the load."""
+        """The events of learning that the server has stored a loaded value, by the fence of the load."""
         self.voids: dict[int, Void] = {}
-        """The invalidations, by version."""
+        """The invalidations, by the version that was written to the source before."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
         for event in history:
             self._read(event)
@@ -286,24 +286,24 @@ class Case:
         return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
 
     def settled(self, found: Event) -> float:
-        """Return the virtual time from which a newer write voids the version of this lookup.
+        """Return the virtual time since which writes of newer versions make the found version invalid.
 
-        Any newer write voids a version that was loaded. A version that a client put is voided only by a write that began after
-        the put had ended. Of two writes at the same time, either may come last.
+        If the version was loaded, return 0: all newer writes count. If a client stored the version directly, return the time at
+        which it had stored it, because the order of writes at the same time is not determined.
         """
         land, put = self.lands.get(found.fence), self.voids.get(found.last)
         loaded = land is not None and land.last == found.last
         return 0.0 if loaded or put is None or put.begin.note != "store" else put.over
 
     def dropped(self, loading: Lookup) -> float:
-        """Return the virtual time at which an invalidation ended the load lease of this lookup."""
+        """Return the virtual time at which an invalidation ended the load lease of this lookup; infinity: none did."""
         at = loading.end.at if loading.end is not None else loading.over
         return min(
             (v.done for v in self.voids.values() if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf")
         )
 
     def had_stale(self, lookup: Lookup) -> bool:
-        """Return True if there was a stale value that this lookup accepts, until one second after its start."""
+        """Return True if a stale value that this lookup accepts was there from its start until one second later."""
         at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
         return any(
             landed.at < at < self.lands[landed.fence].until + 0.9 * kept
@@ -327,7 +327,7 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """S1: no lookup finds a version that was invalidated before, or a value that is too old."""
+    """S1: no lookup finds a version that was invalidated before, or a value that expired longer ago than it accepts."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         since = case.settled(found)
@@ -364,9 +364,9 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """S3: no client has to load a fresh value, or loses its load lease without a fault.
+    """S3: no client gets the load lease before the value has expired, or loses the load lease without a fault.
 
-    A client that asked for an early reload may load a fresh value.
+    Excused: the client asked for an early reload, the key was invalidated, or the server lost its data.
     """
     for lookup, load in case.ends("load"):
         for landed in case.landed.values():
@@ -385,9 +385,9 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
-    """S4: no lookup waits too long while no client loads, or although it accepts a stale value.
+    """S4: no lookup waits too long while no client loads, or although there is a stale value that it accepts.
 
-    The time limit is short without faults except cancellations. After a crash or a lost message, a waiter may wait until the
+    The time limit is short in histories without faults except cancellations. In other histories, a waiter may wait until the
     load lease has expired.
     """
     profile = case.profile
@@ -413,9 +413,9 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: fences rise, a lookup finds a stored value and never an older one than before, and nothing is left behind.
+    """S5: fences rise, a lookup finds a stored value, and none that is older than earlier ones. Nothing is left behind.
 
-    A server that lost its data, and whose clock was set, may issue any fence.
+    Excused, for the fences: the server lost its data, and its clock was set.
     """
     set_back = bool(case.upsets.of(AMNESIA) and case.upsets.of(CLOCK))
     loads = sorted(case.ends("load"), key=lambda each: each[1].at)

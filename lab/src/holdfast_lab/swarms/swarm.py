@@ -32,7 +32,7 @@ P = TypeVar("P", bound=Drawn)
 
 
 class History(Generic[P]):
-    """One history: its world, its workers and its phases. The subclass of a swarm draws, runs and judges it.
+    """The base class of a random history. Each swarm has a subclass, which draws, runs and judges the history.
 
     A subclass draws the profile, lets the theme change it, and calls this ``__init__``. Then it adds servers, processes,
     workers and faults to the world. Nothing runs before `tell`.
@@ -90,7 +90,7 @@ class History(Generic[P]):
 
 
 class Told(Protocol):
-    """The interface of a history that a swarm draws."""
+    """A history that a swarm has drawn, and that has not run yet."""
 
     def tell(self, coverage: Coverage | None = None) -> Run[Any]:
         """Run the history, and judge it. Add the verdicts to ``coverage``, unless it is None."""
@@ -108,7 +108,7 @@ class Swarm(NamedTuple):
     theme: Theme = PLAIN
 
     def under(self, theme: Theme, of: str) -> Swarm:
-        """Return this swarm, whose name is ``of``, with the rare fault of a theme in each history."""
+        """Return this swarm, but with the rare fault of a theme in each history. ``of`` is the name of this swarm."""
         rules = (*(rule for rule in self.rules if rule not in theme.unjudged), *theme.more_rules)
         return Swarm(self.history, theme.swarms[of], rules, theme)
 

@@ -27,9 +27,9 @@ SHARE = 0.6
 """Share of the leases that are handed over by a ticket. The others are released."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Kinds of faults that cannot change why a ticket is refused.
+"""Kinds of faults that do not change the reason for which a ticket is refused.
 
-A client sends a lost request again, and a cancelled client gets no refusal.
+A client repeats a request if it or its reply is lost. A copy of a request gets the same answer. A cancelled client gets none.
 """
 
 CHAIN = 3
@@ -52,7 +52,7 @@ class TicketMail:
     def deliver(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
         """Let zero, one or two workers in random processes redeem the ticket.
 
-        ``left`` is how often the lock may be handed over after that.
+        ``left`` is how often the workers that redeem it may hand the lock over by further tickets.
         """
         rng = self.rng
         self.slips.append(slip)
@@ -78,8 +78,8 @@ class TicketMail:
     async def use(self, lock: Lock, lease: Lease, hold: float, left: int, *, twice: bool = False) -> None:
         """Hold the lock for ``hold`` seconds, and then hand it over by a ticket, or release it.
 
-        ``left`` is how often the lock may still be handed over. If ``twice`` is True, the lease is released once more at the
-        end, and by another worker while it is turned into a ticket.
+        ``left`` is how often the lock may still be handed over. If ``twice`` is True, two more releases of the lease are tried,
+        and must be refused: one by another worker while this worker turns the lease into a ticket, and one at the end.
         """
         mine: Lease | None = lease
         try:
@@ -143,8 +143,8 @@ class TicketHistory(LockHistory):
     def before_end(self) -> None:
         """Let the tickets expire that nobody has redeemed.
 
-        If there are none, let time pass only until the last messages have arrived, so that leftovers are noticed before leases
-        expire.
+        If there are no such tickets, let time pass only until the last messages have arrived. So leftovers are noticed before
+        their leases expire.
         """
         world, profile = self.world, self.profile
         world.mishap = None
@@ -174,9 +174,10 @@ def limits(profile: Profile) -> Limits:
 def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
     """Judge tickets by the rules T1 and T3.
 
-    - T1: a ticket is redeemed at most once. Excused: the server lost its data while the ticket was in use.
+    - T1: a ticket is redeemed at most once. Excused: between its issue and the last attempt to redeem it, the server lost its
+      data, its clock was set, or keys were changed by others.
     - T3: a ticket is refused for the true reason: "used" only if another worker has tried to redeem it, and "expired" only
-      after it has expired. Excused: any fault since the ticket was issued, except cancellations and losses of single messages.
+      after it has expired. Excused: any fault since the ticket was issued, except those in `MADE_GOOD`.
 
     Rules R2 and R3 check that a redeemed lease has a higher fence than the lease that became the ticket.
     """
