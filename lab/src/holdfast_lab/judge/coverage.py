@@ -85,14 +85,17 @@ class Coverage:
         return self
 
     def of(self, what: str) -> int:
-        """Return a count by the name of a field, "fault slow" (faults of the kind "slow"), or "fault slow while held"."""
+        """Return the count that ``what`` names: a field of this class, or a kind of faults, such as "fault slow".
+
+        "fault slow while held" counts only the faults of this kind that began while a worker held a lock.
+        """
         if not what.startswith("fault "):
             return int(getattr(self, what))
         kind, _, held = what.removeprefix("fault ").partition(" ")
         return (self.faults_while_held if held else self.faults)[kind]
 
     def missing(self, minimum: Mapping[str, int]) -> list[str]:
-        """Describe each event that happened less often than ``minimum`` demands. Its keys are names for `of`."""
+        """Describe each event that happened less often than ``minimum`` demands. The keys of ``minimum`` are names for `of`."""
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:

@@ -40,7 +40,7 @@ PASSING = frozenset(("cut", "lost-request", "lost-reply", "duplicate", "cancel")
 
 
 PROMPT = 0.1
-"""Shortest time in seconds after which a process may go on without a reply."""
+"""Shortest time in seconds after which a process may stop waiting for a reply."""
 
 RECONNECTED = 1.0
 """Seconds after the loss of a connection within which it is open again, if its server can be reached."""
@@ -55,7 +55,7 @@ def kind_of(note: str) -> str:
 
 
 def _forward(clock: Fault) -> float:
-    """Return the seconds by which this fault set a clock forward."""
+    """Return the seconds by which this fault set a clock forward; 0 if it did not."""
     words = clock.event.note.split()
     return float(words[3]) if words[1:3] == ["forward", "by"] else 0.0
 
@@ -68,7 +68,7 @@ class Ask:
     def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
         self.event = event
         self.top = top
-        """The acquisition with the highest fence before this attempt."""
+        """The acquisition with the highest fence before this attempt; None: no earlier acquisition."""
         self.contended = contended
         """True if another worker held or acquired the lock during this attempt."""
         self.ended = INFINITY
@@ -122,7 +122,7 @@ class Fault:
 
     @property
     def weather(self) -> bool:
-        """True for a period in which any message may be slow."""
+        """True if the fault is a period in which any message may be slow."""
         return self.event.note == "slow weather"
 
     def ends(self, echo: float) -> float:
@@ -305,9 +305,10 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock of one acquisition early, and grant it to the other one.
+        """Return whether a fault made a server free the lock of one acquisition early, and grant it to the other acquisition.
 
-        If the history does not have the server's grant to the later one, a fault between the two is enough.
+        If the history does not have the server's grant to the later acquisition, a fault between the two acquisitions is
+        enough.
         """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
@@ -375,8 +376,7 @@ class Evidence:
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
 
     def mute(self, process: str, at: float) -> bool:
-        """Return whether the server may skip the process's waiters at this time, because it has heard nothing from the
-        process."""
+        """Return whether the server may skip the process's waiters at this time, because the process sends no requests."""
         own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
@@ -385,7 +385,7 @@ class Evidence:
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
-        """Return whether slow messages may explain why this process was not subscribed when this hold was granted.
+        """Return whether this process was not subscribed when this hold was granted, and slow messages may be the reason.
 
         When messages are slow, it may take several seconds to notice a lost connection and to subscribe again.
         """

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from holdfast.testing.history import Event
 
 AMNESIA, CLOCK, FORWARD = "amnesia", "clock", "clock forward"
-"""Kinds of faults: a server lost its data, a server's clock was set, and it was set forward, so that keys expired early."""
+"""Kinds of faults: a server lost its data; a server's clock was set; a server's clock was set forward.
+
+If the clock was set forward, keys expired early.
+"""
 
 
 class Upsets:

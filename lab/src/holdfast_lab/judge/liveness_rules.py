@@ -51,8 +51,9 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
     """Return whether a holder was notified of a loss while its lease lasted and the server kept the lock for it.
 
-    Excused: the holder's process ended, or the server's clock was set since the request. With several servers, any fault that
-    the holder may have felt excuses it. With several holders, an earlier holder with a higher fence does (see `_outranked`).
+    Excused: the holder's process ended, or the server's clock was set since the lease was requested. With several servers, any
+    fault that the holder may have felt is an excuse. If several clients may hold the lock, an earlier holder with a higher
+    fence is an excuse, too (see `_outranked`).
     """
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
@@ -153,7 +154,8 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
     """Yield the queued waiters that never acquired the lock, but were granted it twice, or for too long.
 
-    The effects of a fault of the server are excused, as in R1. A late or duplicated request excuses a second grant.
+    Excused: a server lost its data, its clock was set, or another program changed a key of the lock. A late or duplicated
+    request excuses a second grant.
     """
     taken = {hold.lease for hold in scene.holds}
     for lease, place in scene.queued.items():
@@ -192,7 +194,7 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
             excused = any(fault.kind == "duplicate" and fault.concerns(lease) for fault in case.faults)
             excused = excused or case.disturbed(since, event.at, event.lock, ("clock",)) or _asks(case, process, event.at)
             if not case.docket.decide("R7 hung", excused) and event.at > since + MUTE:
-                text = f"{place.event.who} was granted {event.lock!r} at {case.ms(event.at)}, but hangs since {case.ms(since)}"
+                text = f"{place.event.who} was granted {event.lock!r} at {case.ms(event.at)}, but hung since {case.ms(since)}"
                 yield Violation("R7", text, (place.event, event))
 
 
@@ -262,7 +264,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     A client may overtake a waiter in these cases:
 
-    - The waiter may have felt a fault that is more than the fault of a single message.
+    - A fault of more than a single message may have cost the waiter its position.
     - The waiter may have just lost a connection. The server skips a waiter without a subscription.
     - Messages were slow, and the server saw no subscription of the waiter's process.
     - The server had granted the waiter the lock, but the waiter learned of it too late.
@@ -303,7 +305,7 @@ def _came(scene: Scene, hold: Hold) -> float:
 
 
 def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield each waiter that acquired the lock after a client that had asked later.
+    """Yield each waiter that acquired the lock only after another client, which had asked later.
 
     An item has the waiter's lease, its event ``queued``, and the acquisition of the other client.
     """
@@ -320,7 +322,7 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield each waiter that timed out after a client that had asked later acquired the lock.
+    """Yield each waiter that timed out, although a client acquired the lock before that and had asked later.
 
     An item has the waiter's lease, its event ``queued``, and the acquisition of the other client.
     """
@@ -340,8 +342,8 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
     """Yield the waiters that another client of their process overtook in its local queue.
 
-    A client with a wait of 0 does not join the local queue, so it may overtake. So may the workers in ``outside``, which use
-    FairLocks.
+    A client with a wait of 0 does not join the local queue, so it may overtake. The workers in ``outside`` use FairLocks, so
+    they may overtake, too.
     """
     for event, ask in scene.lined:
         if ask is None or ask.outcome not in {"taken", "busy"}:
@@ -390,7 +392,7 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """Return when a worker last lost a lock during its attempt ``owner``.
+    """Return when a worker last lost a lock during its attempt ``owner``; infinity: it lost none.
 
     A worker that acquires several locks together gives up all of them when it loses one.
     """
@@ -435,8 +437,8 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 def _came_from_queue(case: Evidence, scene: Scene, lease: str, since: float) -> bool:
     """Return whether the process acquired this lease as a waiter in the server's queue.
 
-    If so, it knows without a message that other processes may wait. If the server freed the lease before ``since``, the process
-    did not notice the grant in time, and acquired the lock by a later request.
+    Such a process knows without a notification that other processes may wait. Return False if the server freed the lease before
+    ``since``: the process then did not notice the grant in time, and acquired the lock by a later request.
     """
     place = scene.queued.get(lease)
     if place is None:
@@ -450,7 +452,8 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
     Within ``limits.handover`` seconds after a release, another worker of the process holds the lease, or the process releases
     it on the server. If no client waits for the lock, the process has ``limits.linger`` seconds more.
 
-    If ``limits.recall`` is True, a client that asks for a lease that is only kept gets the lock, even with a wait of 0.
+    If ``limits.recall`` is True, a client that asks for the lock while a process keeps its lease unused gets the lock, even
+    with a wait of 0.
 
     The time limits begin again after each fault that may affect the process. A release that the server refused is excused.
     """
@@ -482,7 +485,7 @@ class Kept(NamedTuple):
     since: float
     until: float
     wanted: list[float]
-    """Times at which a client asked for the lease, waited when the holder released it, or was handed it on."""
+    """Times of events that show that a client wants the lease: a request, a release while it waits, or a hand-on."""
     passed: bool
     """True if the lease was being handed on."""
 
@@ -521,9 +524,9 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield the clients for which a lock was busy, although a process only kept its lease.
+    """Yield the clients for which a lock was busy, although a process kept its lease unused.
 
-    Excused: a fault that the client or the process may have felt in this time.
+    Excused: a fault that the client or the process may have felt since the process kept the lease unused.
     """
     idle = [
         (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)

@@ -22,7 +22,7 @@ def _wants(ask: Event | None) -> int:
 
 
 def _weight(case: Evidence, hold: Hold, at: float) -> int:
-    """Return the number of permits that a holder believes it has."""
+    """Return the number of permits that a holder believes it has at the time ``at``."""
     if any(event.kind == "downgraded" and event.at <= at for event in case.said(hold)):
         return 1
     return _wants(hold.ask.event if hold.ask else None)
@@ -49,8 +49,10 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R17: together, the holders never believe that they have more permits than the limit.
 
-    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free. The effects of a
-    fault of the server are excused, as in R1.
+    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free.
+
+    Excused: a server fault, of a kind in ``limits.excuses``, made the server free the permits of one holder early and grant
+    them to another.
     """
     for scene in case.scenes.values():
         believers: list[Hold] = []
@@ -115,7 +117,8 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
     """Return the waiters that may be first in the queue, by lease.
 
-    Their order is unknown, because each of them sent its request before any of them had learned its position.
+    There may be several, because the order of waiters is unknown if each sent its request before any of them had learned its
+    position.
     """
     waits = {
         lease: place
@@ -129,9 +132,10 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """Return the number of permits that are held, according to the server.
+    """Return the number of permits that are held at a time, according to the server.
 
-    If the server's clock was set during a lease, the lease lasts until the server frees it.
+    ``wanted`` is the number of permits for which each acquisition asked, by its name. If the server's clock was set during a
+    lease, the lease lasts until the server frees it.
     """
     held: dict[str, float] = {}
     for event in scene.server:

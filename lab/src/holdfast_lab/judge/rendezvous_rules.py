@@ -39,7 +39,7 @@ class RendezvousHistory:
     calm: bool = False
     """True if no fault happens."""
     only: set[str] = field(default_factory=set)
-    """Kinds of faults that may happen."""
+    """Kinds of faults that may happen in the history."""
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(init=False)
 

@@ -39,7 +39,8 @@ class Limits:
     handover: float = 4.0
     """Longest time for which a lock may be free while a client waits.
 
-    The server may first keep it for a dead waiter, and a waiter learns of a free lock at its next refresh at the latest.
+    The server may first keep the lock for a dead waiter. A waiter that misses the notification learns of a free lock at its
+    next refresh.
     """
     claim: float = float("inf")
     """Longest time for which the server keeps a lock that it has granted to a dead waiter."""
@@ -54,11 +55,11 @@ class Limits:
     pass_time: float = 0.01
     """For how long after its acquisition a process may hand a lock on while another process waits."""
     recall: bool = False
-    """True if a client with a wait of 0 must get a lock that a process only keeps. This needs fast messages."""
+    """True if a client with a wait of 0 must get a lock whose lease a process keeps unused. This needs fast messages."""
     tickets: bool = False
     """True if a holder may hand its lock over by a ticket.
 
-    After a fault, this may report a loss although the lock was handed over. R15 then excuses this report.
+    After a fault, such a handover may report a loss, although it succeeded. R15 then excuses the report.
     """
     quorum: int = 1
     """Number of servers that must keep a lock for its holder."""
@@ -147,10 +148,10 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     Excused:
 
-    - The faults that R2 excuses have happened.
-    - The lease was handed on inside a process, and after a fault as in R1 the server lost the lock or granted it to another
-      client.
-    - With several servers, the client had asked first, and a fault as in R1 has happened.
+    - The server lost its data between the two grants, and its clock had been set back before the second.
+    - The lease was handed on inside a process, after a fault of kind amnesia, clock or foreign may have made the server grant
+      the lock to another client.
+    - With several servers, the client had asked first, and a fault of kind amnesia, clock or foreign has happened.
     """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
@@ -265,7 +266,7 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     - Actions of a server after a fault of kind amnesia (it may go back to an older state), clock or foreign.
     - A grant that a duplicated request may have caused, and the events that follow from it.
-    - After a loss, which the server does not learn of, a grant after any fault that the holder may have felt.
+    - If the lease was lost, a grant after any fault that the holder may have felt. The server does not learn of a loss.
 
     With several servers, their grants are not judged, because a slow vote may arrive after the end of the lease.
     """
@@ -300,7 +301,7 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
 
 
 def _kept_since(case: Evidence, hold: Hold) -> float:
-    """Return when the server granted the lock to this holder, which may have learned of it later."""
+    """Return when the server granted the lock to this holder; if unknown, when the holder acquired it."""
     granted = case.granted(hold)
     return hold.since if granted is None else min(granted, hold.since)
 
@@ -369,9 +370,9 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
     Excused:
 
-    - A fault while the waiter gave up. The server may not know that it did.
+    - A fault that the waiter may have felt while it gave up. The server may not know that the waiter gave up.
     - A duplicate of one of the waiter's requests, which may arrive later.
-    - A fault of the server since the request, as in R1.
+    - A fault of kind amnesia, clock or foreign, which has hit the server since the attempt began.
     """
     for ask in case.asks:
         event = ask.event
@@ -417,7 +418,7 @@ def _hurried(case: Evidence, ask: Ask) -> bool:
 def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) -> bool:
     """Return whether a late grant was revoked within ``limits.lag`` seconds.
 
-    Excused: the history ends before that, or a fault may have kept the revocation from the server.
+    Also return True if the history ends before that, or a fault may have kept the revocation from the server.
     """
     if case.felt(process_of(asked.who), granted.at, granted.at + limits.lag, limits.echo):
         return True
@@ -428,8 +429,8 @@ def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) ->
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R15: a release reports what happened, and only one release of a lease reports success.
 
-    If the server kept the lock until the release, it reports success, and otherwise a loss. Excused: a fault may have disturbed
-    the holder during the release, or the server's clock was set since the request.
+    If the server kept the lock until the release, the release reports success. Otherwise, it reports a loss. Excused: the
+    holder may have felt a fault during the release, or the server's clock was set since the lease was requested.
     """
     for scene in case.scenes.values():
         for hold in scene.holds:
@@ -453,7 +454,7 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def _denied(case: Evidence, scene: Scene, hold: Hold) -> Iterator[Violation]:
     """Yield a violation if a release that the server carried out reports a loss, because it was sent again.
 
-    Excused: a server fault that takes locks away.
+    Excused: a fault of kind amnesia, clock or foreign has hit the server since the lease was requested.
     """
     told = next((event for event in case.said(hold) if event.kind == "released"), None)
     kept = max((event.until for event in case.leases[hold.lease] if event.kind in {"granted", "extended"}), default=0.0)

@@ -148,13 +148,13 @@ class Served:
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """Return whether a fault hit the server within one ``ttl`` before the run began."""
+        """Return whether a fault of these kinds hit the server within one ``ttl`` of the job before the run began."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:
         """Return the highest time that the server's clock had shown by the virtual time ``at``.
 
-        The clock may have been set back.
+        The clock may show less at ``at``, because it may have been set back.
         """
         before = (since - ROUNDING for since, _ in self.upsets.of(CLOCK) if since <= at)
         return max(self.shown(moment) for moment in (at, *before))
@@ -253,13 +253,11 @@ def s1_crashed(case: Served) -> Iterator[Violation]:
             again = (entry.scheduled, entry.attempt + 1) in known
             wanted = after if entry.ended >= since else before
             if wanted == "leave" and again:
-                yield Violation(
-                    "S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is begun again; it was to be left"
-                )
+                yield Violation("S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is started again, not left")
             if wanted == "again" and entry.attempt < ATTEMPTS and not again:
                 waiting -= 1
                 if waiting < 0:
-                    yield Violation("S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is not begun again")
+                    yield Violation("S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is not started again")
 
 
 def s2_exclusion(case: Served) -> Iterator[Violation]:

@@ -34,8 +34,8 @@ FIRST_PORT = 1
 _KEYED = {b"SET", b"GET", b"EXISTS", b"DEL", b"ECHO"}
 """Commands whose first argument is a key.
 
-Unlike a real server, the simulated server treats the text of ECHO as a key, and redirects it. So the rules can check that the reply to a
-redirected request belongs to that request.
+Unlike a real server, the simulated server treats the text of ECHO as a key, and redirects it. So the rules can check that the
+reply to a redirected request belongs to that request.
 """
 
 

@@ -769,7 +769,7 @@ class History:
             for name in "xy":
                 token = server.holder(lock_keys(name, "hf:", None)[0])
                 if token is not None and token not in self._excused:
-                    self._violated("T5", f"server {number} keeps lock {name!r} for {token}, though it was released")
+                    self._violated("T5", f"server {number} keeps lock {name!r} for {token}, which was released or given up")
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
