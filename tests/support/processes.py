@@ -36,10 +36,10 @@ Message = tuple[str, Any]
 
 
 COMPUTING = (
-    *("sim/test_mutations.py::test_each_defect", "sim/test_exhaustive.", "sim/test_ladder.", "sim/test_swarms."),
-    *("sim/test_mutations.py::test_some", "sim/test_rare.", "sim/test_scenarios.", "sim/test_timestamp."),
-    *("sim/test_wired.py::test_each", "docs/test_types.", "sim/test_odd_fields.", "sim/test_simulator.", "sim/"),
-    *("conformance/test_keyspace_traces.", "house/", "typed/", "conformance/", "unit/"),
+    *("sim/test_swarms.py::test_hundreds", "sim/test_rare.", "sim/test_scenarios.", "sim/test_mutations.py::test_each_defect"),
+    *("typed/", "sim/test_timestamp.", "sim/test_ladder.", "sim/test_exhaustive.", "sim/test_mutations.py::test_some"),
+    *("sim/test_wired.", "docs/test_prose.", "sim/test_odd_fields.", "sim/test_simulator.", "sim/"),
+    *("conformance/test_keyspace_traces.", "docs/test_types.", "house/", "conformance/", "unit/"),
 )
 """How the names of tests begin (see `named`) that keep a processor busy. Those that take longest come first; the small ones at
 the end fill the time until all processes are done."""
@@ -47,7 +47,8 @@ the end fill the time until all processes are done."""
 WAITING = (
     *("cli/test_matrix.", "cli/test_bench_command.", "chaos/", "cli/test_run.", "cli/test_run_descendants."),
     *("docs/test_examples.py::test_console", "docs/test_examples.", "cli/test_run_start.", "cli/test_first_contact."),
-    *("cli/test_schedule_command.", "faults/test_handler_points.", "faults/test_quorum_faults.", "cli/", "faults/", "live/"),
+    *("cli/test_demo.", "cli/test_schedule_command.", "faults/test_handler_points.", "faults/test_quorum_faults."),
+    *("cli/", "faults/", "live/"),
     *("docs/",),
 )
 """How the names of tests begin that wait for servers, processes and time more than they compute. Those that take longest come
