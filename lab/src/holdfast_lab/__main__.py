@@ -117,7 +117,8 @@ def _swarm(args: argparse.Namespace) -> int:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    from holdfast_lab.scenarios.quorum import ALL, UNGUARDED
+    from holdfast_lab.scenarios.quorum import UNGUARDED
+    from holdfast_lab.scenarios.table import ALL
 
     if not args.scenario:
         for scenario in ALL.values():
@@ -149,7 +150,7 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from holdfast_lab.scenarios.quorum import ALL
+    from holdfast_lab.scenarios.table import ALL
 
     name, _, choices = args.which.partition(":")
     if not _is_seed(args.which) and not (name in ALL and choices.replace(".", "0").isdigit()):
@@ -179,7 +180,7 @@ def _show(which: str, *, requests: bool) -> bool:
     """Print the timeline of a seed or a schedule. Return True if a rule is violated."""
     from holdfast_lab import timeline
     from holdfast_lab.runner import swarm_of
-    from holdfast_lab.scenarios.quorum import ALL
+    from holdfast_lab.scenarios.table import ALL
 
     name, _, choices = which.partition(":")
     if not _is_seed(which):

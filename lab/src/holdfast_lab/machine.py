@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast_lab import checkers
 from holdfast_lab.checkers import Limits
-from holdfast_lab.scenarios.lock import ALL_FAULTS, Scenario, once
+from holdfast_lab.scenarios.lock import ALL_FAULTS, LockScenario, once
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.virtual_time import Stuck
 from holdfast_lab.sim.world import Face
@@ -24,7 +24,7 @@ class LockMachine(RuleBasedStateMachine):
     """One lock with two to four clients, one or two in each process. Up to three faults happen."""
 
     world: Stepwise
-    scenario: Scenario
+    scenario: LockScenario
 
     @initialize(
         rounds=st.lists(st.tuples(WAITS, HOLDS), min_size=2, max_size=4),
@@ -38,7 +38,7 @@ class LockMachine(RuleBasedStateMachine):
         Each process has ``together`` clients, which use the API ``face``. ``linger`` is the option of the lock.
         """
         programs = tuple(once(wait, hold) for wait, hold in rounds)
-        self.scenario = Scenario(
+        self.scenario = LockScenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
         )
         self.world = self.scenario.build()

@@ -47,7 +47,7 @@ class Trials:
         self.session = session
         self.items = {item.nodeid: item for item in session.items}
         self.copy.part("runner")
-        self.copy.part("scenarios.quorum")
+        self.copy.part("scenarios.table")
         gc.unfreeze()  # or the scripts are not found
         self.copy.scripts()
         gc.freeze()  # or each of many collections looks through all that was imported

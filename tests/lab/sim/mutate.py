@@ -184,7 +184,7 @@ class Copy:
     def swapped(self, mutation: Mutation) -> Iterator[None]:
         """With this defect in what is imported already. To import all of it anew takes five times as long as most histories do,
         so that is done only where the defect is in no function."""
-        for name in ("runner", "scenarios.quorum"):
+        for name in ("runner", "scenarios.table"):
             self.part(name)  # all that histories need: what was imported later would keep the defect
         undo = self.swap(mutation)
         if undo is None:
@@ -309,7 +309,7 @@ def look(copy: Copy, mutation: Mutation, place: int | str) -> tuple[Caught | Non
     if isinstance(place, int):
         seed, violations = place, copy.part("runner").swarm_of(mutation.of).simulate(place).violations
     else:
-        report = copy.part("scenarios.quorum").ALL[place].explore(most=SCHEDULES)
+        report = copy.part("scenarios.table").ALL[place].explore(most=SCHEDULES)
         by, histories, violations = place, report.schedules, []
         if report.found:
             choices, violations = report.found[0].choices, report.found[0].violations
@@ -379,7 +379,7 @@ def again(copy: Copy, case: Caught) -> str:
         of = next((of for of, by in SWARM.items() if by == case.by), case.by)
         found = copy.part("runner").swarm_of(of).simulate(case.seed).violations
     else:
-        _, found = copy.part("scenarios.quorum").ALL[case.by].replay(case.choices)
+        _, found = copy.part("scenarios.table").ALL[case.by].replay(case.choices)
         # Without its defect, a schedule may come to a place where there are fewer choices.
         found = [violation for violation in found if "list index out of range" not in violation.text]
     return str(found[0].rule) if found else ""

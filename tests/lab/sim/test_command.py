@@ -13,8 +13,8 @@ from holdfast.testing.history import Event, write
 from holdfast_lab import __main__ as command
 from holdfast_lab import explore, runner
 from holdfast_lab.judge.safety_rules import Violation
-from holdfast_lab.scenarios import lock as lock_scenarios
-from holdfast_lab.scenarios import quorum as quorum_scenarios
+from holdfast_lab.scenarios.scenario import Scenario
+from holdfast_lab.scenarios.table import ALL
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
@@ -54,7 +54,7 @@ def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(monkeypatch, capsys, "explore")
     assert code == 0
-    assert [line.split()[0] for line in said.splitlines()] == list(quorum_scenarios.ALL)
+    assert [line.split()[0] for line in said.splitlines()] == list(ALL)
     code, said = run(monkeypatch, capsys, "explore", "two")
     assert code == 0
     assert "all covered" in said
@@ -66,7 +66,7 @@ def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = explore.Found([0, 1, 2], [Violation("R1", "two holders")], [])
-    monkeypatch.setattr(lock_scenarios.Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
+    monkeypatch.setattr(Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
     code, said = run(monkeypatch, capsys, "explore", "two-crash")
     assert code == 1
     assert "python -m holdfast_lab replay two-crash:0.1.2" in said
@@ -88,7 +88,7 @@ def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def test_a_seed_is_replayed_though_a_scenario_has_the_name_of_its_swarm(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(quorum_scenarios.ALL, "permit", quorum_scenarios.ALL["permits"])
+    monkeypatch.setitem(ALL, "permit", ALL["permits"])
     code, said = run(monkeypatch, capsys, "replay", "permit:3")
     assert code == 0
     assert said.startswith("seed 3: ")

@@ -7,12 +7,13 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from holdfast_lab.explore import Report, explore
+from holdfast_lab.explore import Report
 from holdfast_lab.scenarios.election import ELECTION_SCENARIOS
 from holdfast_lab.scenarios.multilock import MULTILOCK_SCENARIOS
-from holdfast_lab.scenarios.quorum import ALL, QUORUM_SCENARIOS, UNGUARDED
+from holdfast_lab.scenarios.quorum import QUORUM_SCENARIOS, UNGUARDED
 from holdfast_lab.scenarios.rendezvous import RENDEZVOUS_SCENARIOS
 from holdfast_lab.scenarios.single_flight import FLIGHT_SCENARIOS
+from holdfast_lab.scenarios.table import ALL
 from holdfast_lab.scenarios.ticket import TICKET_SCENARIOS
 from support.searches import search
 
@@ -71,8 +72,7 @@ def test_with_the_guard_there_are_not() -> None:
 
 
 def depth_first(name: str) -> tuple[str, Report]:
-    scenario = QUORUM_SCENARIOS[name]
-    return name, explore(scenario.build, scenario.settle, scenario.limits)
+    return name, QUORUM_SCENARIOS[name].explore(broad=False)
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ import pytest
 from holdfast._core.lock.local_queue import RECALL_WITHIN_S
 from holdfast._core.lock.server_queue import Waiting
 from holdfast_lab.explore import explore
-from holdfast_lab.scenarios.lock import SCENARIOS, Program, Scenario, once
+from holdfast_lab.scenarios.lock import SCENARIOS, LockScenario, Program, once
 from holdfast_lab.sim import stepwise
 from holdfast_lab.sim.lock_client import Lock, spec
 from holdfast_lab.sim.server import Server
@@ -85,7 +85,7 @@ def test_a_worker_in_the_line_of_its_process_looks_whenever_it_is_woken() -> Non
 # The exhaustive search
 
 
-def outcomes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch | None = None) -> set[str]:
+def outcomes(scenario: LockScenario, monkeypatch: pytest.MonkeyPatch | None = None) -> set[str]:
     """Return the possible outcomes of a scenario: how the attempts end. (Their order is left out if it does not matter.)"""
     found: set[str] = set()
 
@@ -122,7 +122,7 @@ def test_joining_equal_states_loses_no_outcome(
     programs: tuple[Program, ...], fault: str, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search that continues each state once finds all that a search without states finds."""
-    small = Scenario("small", "two clients", programs, (fault,))
+    small = LockScenario("small", "two clients", programs, (fault,))
     joined = outcomes(small)
     assert len(joined) >= least
     assert outcomes(small, monkeypatch) == joined

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._core.requests import Command, Run
 from holdfast_lab import checkers
-from holdfast_lab.scenarios.lock import Program, Scenario, once
+from holdfast_lab.scenarios.lock import LockScenario, Program, once
 from holdfast_lab.sim.network import Pipe
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.worker import Worker
@@ -66,7 +66,7 @@ SHARED: dict[str, tuple[tuple[Program, ...], float]] = {
 """Two workers of one process and one of another; and for how long a lease is kept."""
 
 
-def run(scenario: Scenario, who: int, number: int, way: Way) -> bool:
+def run(scenario: LockScenario, who: int, number: int, way: Way) -> bool:
     """One history, in which a worker is cancelled at its request of this number; False if it makes fewer."""
     world = scenario.build()
     workers = [worker for process in world.processes for worker in process.workers]
@@ -94,7 +94,7 @@ def run(scenario: Scenario, who: int, number: int, way: Way) -> bool:
 @pytest.mark.parametrize("face", ["threads", "asyncio"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_cancelled_at_every_request(operation: str, face: Face, way: Way) -> None:
-    scenario = Scenario("cancelled", operation, OPERATIONS[operation], face=face)
+    scenario = LockScenario("cancelled", operation, OPERATIONS[operation], face=face)
     points = 0
     for who in (0, 1):
         number = 0
@@ -110,7 +110,7 @@ def test_cancelled_at_every_request(operation: str, face: Face, way: Way) -> Non
 def test_cancelled_where_others_of_the_process_wait(operation: str, face: Face, way: Way) -> None:
     programs, linger = SHARED[operation]
     faults = ("cancel", "lost-request")  # none is chosen, but the single try cannot be sure of its answer any more
-    scenario = Scenario("cancelled", operation, programs, faults, 0, face=face, together=2, warm=True, linger=linger)
+    scenario = LockScenario("cancelled", operation, programs, faults, 0, face=face, together=2, warm=True, linger=linger)
     points = 0
     for who in (0, 1, 2):
         number = 0

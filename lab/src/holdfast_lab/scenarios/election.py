@@ -17,7 +17,6 @@ from holdfast_lab.sim.lock_client import spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Process
 from holdfast_lab.swarms.election import judge, judge_gifts, judge_seen
 
 Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
@@ -65,18 +64,12 @@ def watch(name: str) -> Program:
 class ElectionScenario(FlightScenario):
     """A scenario of an election. Each program is run by a worker in a process of its own."""
 
-    programs: tuple[Any, ...]
     watched: bool = False
     """True if the second program must notice that the first program leads, and later that its term ends."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
-        world.brisk = True
-        server = Server(world)
-        for number in range(len(self.programs)):
-            Process(world, server, f"c{number + 1}", face=self.face).warm_up()
-        while steps := world.steps_now():
-            steps[0].do()
+        world = self.empty_world(LEASE, trace=trace)
+        self.add_processes(world, Server(world), len(self.programs))
         election = Election(spec("x", ttl=LEASE))
         for process, program in zip(world.processes, self.programs, strict=True):
             worker = Worker(process, "1")

@@ -14,15 +14,14 @@ from holdfast._core.lock.spec import Permits
 from holdfast._core.permit import READING, WRITING, semaphore
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event
-from holdfast_lab.explore import Report, explore, replay
+from holdfast_lab import checkers
 from holdfast_lab.judge.safety_rules import Limits, Violation
+from holdfast_lab.scenarios.scenario import Scenario, let_pass
 from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.lock_client import Lease, Lock, spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.stepwise import Stepwise
-from holdfast_lab.sim.virtual_time import Stuck
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import Face, Process
 
 Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
 
@@ -76,18 +75,9 @@ def lowered() -> Program:
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """A scenario of a lock. Each program is run by a worker of its own, and each process has ``together`` workers.
+class LockScenario(Scenario):
+    """A scenario of a lock. Each program is run by a worker of its own, and each process has ``together`` workers."""
 
-    Up to ``budget`` faults happen, of the kinds in ``faults``.
-    """
-
-    name: str
-    about: str
-    programs: tuple[Program, ...]
-    faults: tuple[str, ...] = ()
-    budget: int = 1
-    face: Face = "threads"
     together: int = 1
     ttl: float = TTL
     renew: bool = True
@@ -116,19 +106,11 @@ class Scenario:
         )
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the world and its workers. No program has run yet."""
-        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
+        world = self.empty_world(self.ttl, trace=trace, brisk=self.brisk)
         world.in_turn = self.face == "asyncio" and self.together > 1
-        world.brisk = self.brisk
-        server = Server(world)
+        self.add_processes(world, Server(world), -(-len(self.programs) // self.together), warm=self.warm)
         sharing: dict[str, Any] = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
         described = spec(ttl=self.ttl, renew=self.renew, **sharing)
-        for number in range(0, len(self.programs), self.together):
-            process = Process(world, server, f"c{number // self.together + 1}", face=self.face)
-            if self.warm:
-                process.warm_up()
-        while self.warm and (steps := world.steps_now()):
-            steps[0].do()
         for number, program in enumerate(self.programs):
             worker = Worker(world.processes[number // self.together], str(number + 1))
             wanted = described._replace(permits=self.permits[number]) if self.permits else described
@@ -144,30 +126,11 @@ class Scenario:
         while world.due_by(kept) and (steps := world.options()):
             steps[0].do()
         told_at_once(world)
-        until = world.now + self.ttl + CLAIM_WINDOW_S + 3.0
-        try:
-            while (options := world.options()) and world.now <= until:
-                options[0].do()
-        except Stuck:
-            world.now = max(world.now, until)
+        let_pass(world, self.ttl + CLAIM_WINDOW_S + 3.0)
         write_the_end(world)
 
-    def explore(
-        self,
-        *,
-        most: int = 1_000_000,
-        stop_at: int = 1,
-        broad: bool = False,
-        progress: Callable[[Report], None] | None = None,
-    ) -> Report:
-        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=broad, progress=progress)
-
-    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, and return its history and violations.
-
-        ``choices`` has the index of the chosen option at each step. If ``trace`` is True, the history has each request, too.
-        """
-        return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
+    def judge(self, history: list[Event]) -> list[Violation]:
+        return checkers.check(history, limits=self.limits)
 
 
 ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "deaf", "restart")
@@ -190,43 +153,43 @@ PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
 KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
 
 
-def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable[str], **options: Any) -> list[Scenario]:
-    return [Scenario(f"{name}-{fault}", f"{about}; {fault}", programs, (fault,), **options) for fault in faults]
+def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable[str], **options: Any) -> list[LockScenario]:
+    return [LockScenario(f"{name}-{fault}", f"{about}; {fault}", programs, (fault,), **options) for fault in faults]
 
 
-QUICK: dict[str, Scenario] = {
+QUICK: dict[str, LockScenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("two", "two clients acquire the lock once", BOTH),
-        Scenario("two-limited", "two clients, one waits for a limited time", LIMITED),
-        Scenario("two-held", "two clients, one renews the lock, the other waits and refreshes its place", HELD),
-        Scenario("two-long", "two clients, one holds the lock for longer than a lease", (once(hold=3.0), once())),
-        Scenario("two-by-hand", "two clients, one renews explicitly", (once(hold=0.5, by_hand=True), once()), renew=False),
-        Scenario("two-together", "two threads of one process", BOTH, together=2),
+        LockScenario("two", "two clients acquire the lock once", BOTH),
+        LockScenario("two-limited", "two clients, one waits for a limited time", LIMITED),
+        LockScenario("two-held", "two clients, one renews the lock, the other waits and refreshes its place", HELD),
+        LockScenario("two-long", "two clients, one holds the lock for longer than a lease", (once(hold=3.0), once())),
+        LockScenario("two-by-hand", "two clients, one renews explicitly", (once(hold=0.5, by_hand=True), once()), renew=False),
+        LockScenario("two-together", "two threads of one process", BOTH, together=2),
         *_each("two", "two clients acquire the lock once", BOTH, ALL_FAULTS[:-1]),
         *_each("two-limited", "two clients, one waits for a limited time", LIMITED, (*ALL_FAULTS[:-3], "deaf")),
-        Scenario("pairs", "two processes with two tasks each", FOUR, brisk=True, **PAIRS),
+        LockScenario("pairs", "two processes with two tasks each", FOUR, brisk=True, **PAIRS),
         *_each("pairs", "two processes with two tasks each", FOUR, ("pause",), brisk=True, **PAIRS),
         *_each("pairs-kept", "two processes, two tasks each; leases linger", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
-        Scenario("pairs-kept", "two processes with two tasks each; leases linger", FOUR, brisk=True, linger=0.3, **PAIRS),
-        Scenario("pairs-bound", "two processes, two tasks each; no handing on", FOUR, brisk=True, max_passes=0, **PAIRS),
+        LockScenario("pairs-kept", "two processes with two tasks each; leases linger", FOUR, brisk=True, linger=0.3, **PAIRS),
+        LockScenario("pairs-bound", "two processes, two tasks each; no handing on", FOUR, brisk=True, max_passes=0, **PAIRS),
         *_each("pairs-limited", "two processes with two tasks each, some give up", WAITING, PAIR_FAULTS, brisk=True, **PAIRS),
         *_each("pairs", "two processes with two tasks each", FOUR, TWICE, budget=2, brisk=True, **PAIRS),
         *_each(
             "pairs-kept", "two processes, two tasks each; leases linger", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS
         ),
-        Scenario("kept", "one client lingers after use, one tries the lock without waiting", ASKED, **KEPT),
+        LockScenario("kept", "one client lingers after use, one tries the lock without waiting", ASKED, **KEPT),
         *_each("pair", "two tasks of one process", BOTH, ("cancel", "lost-reply", "pause"), **PAIRS),
         *_each("kept", "one client lingers after use, one tries", ASKED, ("lost-request", "crash", "pause"), **KEPT),
     )
 }
 """The scenarios of a lock that are searched quickly. They have more than 46,000 schedules in all."""
 
-LONG: dict[str, Scenario] = {
+LONG: dict[str, LockScenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("three", "three clients acquire the lock once", THREE),
-        Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
+        LockScenario("three", "three clients acquire the lock once", THREE),
+        LockScenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
         *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
         *_each("pair-and-one-kept", "two tasks, another process; leases linger", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
         *_each("two-limited", "two clients, one waits for a limited time", LIMITED, ("cancel",)),
@@ -243,12 +206,12 @@ LONG: dict[str, Scenario] = {
         ),
         *_each("kept", "one client lingers after use, one tries", ASKED, ("cancel",), **KEPT),
         *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),
-        Scenario("two-restart", "two clients acquire the lock once; restart", BOTH, ("restart",)),
-        Scenario("two-limited-restart", "two clients, one waits for a limited time; restart", LIMITED, ("restart",)),
+        LockScenario("two-restart", "two clients acquire the lock once; restart", BOTH, ("restart",)),
+        LockScenario("two-limited-restart", "two clients, one waits for a limited time; restart", LIMITED, ("restart",)),
         *_each("two-held", "two clients, one waits while the other renews", HELD, ALL_FAULTS),
         *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=2),
         *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), face="asyncio"),
-        Scenario("two-faults", "two clients, a lost reply and a crash", BOTH, ("lost-reply", "crash"), budget=2),
+        LockScenario("two-faults", "two clients, a lost reply and a crash", BOTH, ("lost-reply", "crash"), budget=2),
     )
 }
 """The scenarios of a lock whose search takes long, sometimes more than a minute."""
@@ -262,14 +225,14 @@ PERMIT_FAULTS = ("cancel", "lost-request", "lost-reply", "duplicate", "crash", "
 SHARED: dict[str, Any] = {"brisk": True, "warm": True}
 LOWERED = (lowered(), once())
 
-PERMITS: dict[str, Scenario] = {
+PERMITS: dict[str, LockScenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("permits", "two clients, one acquires both permits", BOTH, permits=_share(2, 1), **SHARED),
+        LockScenario("permits", "two clients, one acquires both permits", BOTH, permits=_share(2, 1), **SHARED),
         *_each("permits", "two clients, one acquires both permits", BOTH, PERMIT_FAULTS, permits=_share(2, 1), **SHARED),
         *_each("lowered", "a writer downgrades to a reader", LOWERED, PERMIT_FAULTS, permits=(WRITING, READING), **SHARED),
-        Scenario("readers", "two readers and a writer", THREE, permits=(READING, READING, WRITING), **SHARED),
+        LockScenario("readers", "two readers and a writer", THREE, permits=(READING, READING, WRITING), **SHARED),
     )
 }
 
-SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG, **PERMITS}
+SCENARIOS: dict[str, LockScenario] = {**QUICK, **LONG, **PERMITS}

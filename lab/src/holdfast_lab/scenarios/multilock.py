@@ -5,22 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_lab.explore import Report
-from holdfast_lab.scenarios.lock import Program, Scenario, once
+from holdfast_lab.scenarios.lock import LockScenario, Program, once
 from holdfast_lab.sim.lock_client import spec
 from holdfast_lab.sim.multilock_client import MultiLock, Part
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.state import WRITERS
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Process
 
 WRITERS[Part] = lambda state, part: state.add_all((part.name, part.asking, part.lease, part.attempt))
 WRITERS[MultiLock] = lambda state, lock: state.add_all((lock.parts, lock.wants, lock.half))
 
 
 @dataclass(frozen=True)
-class MultilockScenario(Scenario):
+class MultilockScenario(LockScenario):
     """A scenario of several locks. Each worker has a MultiLock, with the locks in an order of its own.
 
     ``orders`` has a text for each worker, such as "xy": lock x, then lock y.
@@ -32,22 +30,15 @@ class MultilockScenario(Scenario):
     ttl: float = 2.0
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
-        world.brisk, world.in_turn = self.brisk, self.face == "asyncio" and self.together > 1
-        server = Server(world)
+        world = self.empty_world(self.ttl, trace=trace, brisk=self.brisk)
+        world.in_turn = self.face == "asyncio" and self.together > 1
+        self.add_processes(world, Server(world), -(-len(self.programs) // self.together))
         specs = {name: spec(name, ttl=self.ttl, renew=self.renew) for name in "xyz"}
-        for number in range(0, len(self.programs), self.together):
-            Process(world, server, f"c{number // self.together + 1}", face=self.face).warm_up()
-        while steps := world.steps_now():
-            steps[0].do()
         for number, (program, order) in enumerate(zip(self.programs, self.orders, strict=True)):
             worker = Worker(world.processes[number // self.together], str(number + 1))
             locks: Any = MultiLock(worker, [specs[name] for name in order], fair=self.fair)
             worker.start(program(worker, locks))
         return world
-
-    def explore(self, **options: Any) -> Report:
-        return super().explore(**options)
 
 
 BOTH: tuple[Program, ...] = (once(), once())

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from holdfast._core.requests import Sleep
-from holdfast_lab.explore import Report
 from holdfast_lab.judge.safety_rules import Limits
-from holdfast_lab.scenarios.election import ELECTION_SCENARIOS
-from holdfast_lab.scenarios.lock import SCENARIOS, Program, Scenario, once
-from holdfast_lab.scenarios.multilock import MULTILOCK_SCENARIOS
-from holdfast_lab.scenarios.rendezvous import RENDEZVOUS_SCENARIOS, RendezvousScenario
-from holdfast_lab.scenarios.single_flight import FLIGHT_SCENARIOS, FlightScenario
-from holdfast_lab.scenarios.ticket import TICKET_SCENARIOS
+from holdfast_lab.scenarios.lock import LockScenario, Program, once
 from holdfast_lab.sim.lock_client import Lock
 from holdfast_lab.sim.quorum_client import Redlock, ServerGroup, described
 from holdfast_lab.sim.quorum_driver import QuorumWorker
@@ -28,9 +21,10 @@ SERVERS = 3
 
 
 @dataclass(frozen=True)
-class QuorumScenario(Scenario):
+class QuorumScenario(LockScenario):
     """A scenario of a lock on three servers that vote. Each program is run by a worker in a process of its own."""
 
+    broad = True
     brisk: bool = True
     guarded: bool = True
     """True if a restarted server casts no votes for a while. False if it is declared new, so that it votes at once."""
@@ -40,19 +34,8 @@ class QuorumScenario(Scenario):
         patience = 0.0 if not self.faults else 2.1 * self.ttl
         return Limits(handover=1.5 + patience, quorum=SERVERS // 2 + 1, excuses=frozenset({"foreign"}), rewinds="clock")
 
-    def explore(
-        self,
-        *,
-        most: int = 1_000_000,
-        stop_at: int = 1,
-        broad: bool = True,
-        progress: Callable[[Report], None] | None = None,
-    ) -> Report:
-        return super().explore(most=most, stop_at=stop_at, broad=broad, progress=progress)
-
     def build(self, *, trace: bool = False) -> Stepwise:
-        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
-        world.brisk = self.brisk
+        world = self.empty_world(self.ttl, trace=trace, brisk=self.brisk)
         for number in range(SERVERS):
             Server(world, f"s{number + 1}")
         server_group = ServerGroup(world, self.ttl)
@@ -101,14 +84,3 @@ UNGUARDED = QuorumScenario(
     "quorum-unguarded", "as quorum-amnesia, but the server votes again at once", HELD, guarded=False, **FORGETS
 )
 """A scenario in which the search must find two holders, because a server that lost its data votes again at once."""
-
-ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
-    **SCENARIOS,
-    **MULTILOCK_SCENARIOS,
-    **QUORUM_SCENARIOS,
-    UNGUARDED.name: UNGUARDED,
-    **FLIGHT_SCENARIOS,
-    **RENDEZVOUS_SCENARIOS,
-    **ELECTION_SCENARIOS,
-    **TICKET_SCENARIOS,
-}

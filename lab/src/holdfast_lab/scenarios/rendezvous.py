@@ -8,17 +8,15 @@ from typing import Any
 
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event
-from holdfast_lab.explore import Report, explore, replay
 from holdfast_lab.judge import rendezvous_rules as judge
 from holdfast_lab.judge.rendezvous_rules import RendezvousHistory
 from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.scenarios.scenario import Scenario, let_pass
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.rendezvous_client import Rendezvous, RendezvousClient, flag, meeting
 from holdfast_lab.sim.state import same_in_all_states
 from holdfast_lab.sim.stepwise import Stepwise
-from holdfast_lab.sim.virtual_time import Stuck
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import Face, Process
 
 Program = Callable[[RendezvousClient, Any], Coroutine[Any, Any, None]]
 
@@ -88,18 +86,12 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
 
 
 @dataclass(frozen=True)
-class RendezvousScenario:
+class RendezvousScenario(Scenario):
     """A scenario of a barrier, latch or event. Each program is run by a worker in a process of its own."""
 
-    name: str
-    about: str
-    what: str
+    what: str = "barrier"
     """"barrier", "latch" or "event"."""
-    programs: tuple[Program, ...]
-    faults: tuple[str, ...] = ()
-    budget: int = 1
     acts: bool = False
-    face: Face = "threads"
 
     @property
     def number(self) -> int:
@@ -107,13 +99,8 @@ class RendezvousScenario:
         return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
-        world.brisk = True
-        server = Rendezvous(world)
-        for number in range(len(self.programs)):
-            Process(world, server, f"c{number + 1}", face=self.face).warm_up()
-        while steps := world.steps_now():
-            steps[0].do()
+        world = self.empty_world(TTL, trace=trace)
+        self.add_processes(world, Rendezvous(world), len(self.programs))
         where: Any = meeting(self.number, TTL, 0.5) if self.what == "barrier" else flag(self.what, self.number, 0.5)
         for process, program in zip(world.processes, self.programs, strict=True):
             worker = Worker(process, "1")
@@ -122,12 +109,7 @@ class RendezvousScenario:
 
     def settle(self, world: Stepwise) -> None:
         world.budget = 0
-        until = world.now + 3 * TTL
-        try:
-            while (options := world.options()) and world.now <= until:
-                options[0].do()
-        except Stuck:
-            world.now = max(world.now, until)
+        let_pass(world, 3 * TTL)
         for what in leftovers(world):
             world.note("left", note=what)
 
@@ -136,19 +118,6 @@ class RendezvousScenario:
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]
         return found + list(rules[self.what](case))
-
-    def explore(
-        self,
-        *,
-        most: int = 1_000_000,
-        stop_at: int = 1,
-        broad: bool = False,
-        progress: Callable[[Report], None] | None = None,
-    ) -> Report:
-        return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
-
-    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
 same_in_all_states(RendezvousClient)
@@ -162,31 +131,28 @@ ACTING: Any = (meet(3.0, 0.1), meet(3.0, 0.1))
 RENDEZVOUS_SCENARIOS: dict[str, RendezvousScenario] = {
     gathering.name: gathering
     for gathering in (
-        RendezvousScenario("meet-two", "two participants of a barrier", "barrier", (meet(), meet())),
-        RendezvousScenario("meet-three", "three participants of a barrier", "barrier", (meet(), meet(), meet())),
-        RendezvousScenario("meet-acting", "a barrier with an action", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
+        RendezvousScenario("meet-two", "two participants of a barrier", (meet(), meet())),
+        RendezvousScenario("meet-three", "three participants of a barrier", (meet(), meet(), meet())),
+        RendezvousScenario("meet-acting", "a barrier with an action", (meet(takes=0.1), meet(takes=0.1)), acts=True),
         *(
-            RendezvousScenario(f"meet-{fault}", f"two participants of a barrier; {fault}", "barrier", LIMITED, (fault,))
+            RendezvousScenario(f"meet-{fault}", f"two participants of a barrier; {fault}", LIMITED, (fault,))
             for fault in FAULTS
         ),
-        *(
-            RendezvousScenario(f"meet-acting-{f}", f"a barrier with an action; {f}", "barrier", ACTING, (f,), acts=True)
-            for f in FAULTS
-        ),
-        RendezvousScenario("meet-late", "one participant comes late, one may leave", "barrier", LEFT, ("cancel", "slow"), 2),
+        *(RendezvousScenario(f"meet-acting-{f}", f"a barrier with an action; {f}", ACTING, (f,), acts=True) for f in FAULTS),
+        RendezvousScenario("meet-late", "one participant comes late, one may leave", LEFT, ("cancel", "slow"), 2),
         RendezvousScenario(
             "latch",
             "two count down, one waits",
-            "latch",
             (count(), count(), wait()),
             ("lost-reply", "duplicate", "deaf"),
+            what="latch",
         ),
         RendezvousScenario(
-            "event", "one client sets and clears an event, two wait", "event", (count(clears=True), wait(5.0), wait(5.0))
+            "event", "one client sets and clears an event, two wait", (count(clears=True), wait(5.0), wait(5.0)), what="event"
         ),
         *(
             RendezvousScenario(
-                f"event-{f}", f"one client sets and clears, one waits; {f}", "event", (count(clears=True), wait(5.0)), (f,)
+                f"event-{f}", f"one client sets and clears, one waits; {f}", (count(clears=True), wait(5.0)), (f,), what="event"
             )
             for f in FAULTS
         ),

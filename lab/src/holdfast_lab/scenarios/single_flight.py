@@ -8,15 +8,13 @@ from typing import Any
 
 from holdfast._core.single_flight.flight import LookupPolicy, entry_spec
 from holdfast.testing.history import Event
-from holdfast_lab.explore import Report, explore, replay
 from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.scenarios.scenario import Scenario, let_pass
 from holdfast_lab.sim.leftovers import write_the_end
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.single_flight_client import CacheClient, Source
 from holdfast_lab.sim.stepwise import Stepwise
-from holdfast_lab.sim.virtual_time import Stuck
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Face, Process
 from holdfast_lab.swarms.single_flight import RULES, Case, Profile
 
 Program = Callable[[CacheClient], Coroutine[Any, Any, None]]
@@ -63,24 +61,12 @@ def put(times: int) -> Program:
 
 
 @dataclass(frozen=True)
-class FlightScenario:
-    """A scenario of single flight. Each program is run by a worker in a process of its own. Up to ``budget`` faults happen."""
-
-    name: str
-    about: str
-    programs: tuple[Program, ...]
-    faults: tuple[str, ...] = ()
-    budget: int = 1
-    face: Face = "threads"
+class FlightScenario(Scenario):
+    """A scenario of single flight. Each program is run by a worker in a process of its own."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
-        world.brisk = True
-        server = Server(world)
-        for number in range(len(self.programs)):
-            Process(world, server, f"c{number + 1}", face=self.face).warm_up()
-        while steps := world.steps_now():
-            steps[0].do()
+        world = self.empty_world(LEASE, trace=trace)
+        self.add_processes(world, Server(world), len(self.programs))
         source = Source(entry_spec("hf:cache:", "c", "x", lease=LEASE), TTL, 0.0)
         for process, program in zip(world.processes, self.programs, strict=True):
             worker = Worker(process, "1")
@@ -89,31 +75,13 @@ class FlightScenario:
 
     def settle(self, world: Stepwise) -> None:
         world.budget = 0
-        until = world.now + 5 * LEASE  # until then, the server may grant a lease to a late copy of a request
-        try:
-            while (options := world.options()) and world.now <= until:
-                options[0].do()
-        except Stuck:
-            world.now = max(world.now, until)
+        let_pass(world, 5 * LEASE)  # so long, the server may grant a lease to a late copy of a request
         write_the_end(world)
 
     def judge(self, history: list[Event]) -> list[Violation]:
         faults = [(0, event.note, 0.0) for event in history if event.kind == "fault"]
         case = Case(history, Profile(LEASE, TTL, 0.0, 0.0, 0.0, 0.0, faults=faults))
         return [violation for rule in RULES for violation in rule(case)]
-
-    def explore(
-        self,
-        *,
-        most: int = 1_000_000,
-        stop_at: int = 1,
-        broad: bool = False,
-        progress: Callable[[Report], None] | None = None,
-    ) -> Report:
-        return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
-
-    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
 FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause")

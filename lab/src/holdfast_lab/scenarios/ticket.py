@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from holdfast._api.ticket import Issue
 from holdfast_lab.judge.safety_rules import Limits
-from holdfast_lab.scenarios.lock import Program, Scenario, once
+from holdfast_lab.scenarios.lock import LockScenario, Program, once
 from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.state import same_in_all_states
 from holdfast_lab.sim.stepwise import Stepwise
@@ -62,7 +62,7 @@ async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
 
 
 @dataclass(frozen=True)
-class TicketScenario(Scenario):
+class TicketScenario(LockScenario):
     @property
     def limits(self) -> Limits:
         """The limits of a lock, but a hand-over may take longer than a second.

@@ -1,5 +1,5 @@
-"""Swarms: random histories with faults. Each module tests one capability, such as elections.
+"""Swarms: random histories with faults. Each module but `swarm` and `result` tests one capability.
 
-``simulate(seed)`` runs the history that the seed determines, judges it by the rules, and adds the verdicts to ``coverage``. A
-``Profile`` has the parameters of the history, and ``build`` makes its world and its workers.
+A module declares its ``SWARM``: the class of its histories, the rules that apply to them, and the minimum counts of events. A
+history draws its ``Profile``, which has its parameters, from a seed. The base class in `swarm` runs it and has it judged.
 """
