@@ -180,7 +180,7 @@ def _wait(pipe: Connection, url: str) -> None:
 
 
 def _crowds(plan: Plan) -> list[Figure]:
-    """Count how often a missing value is loaded, with the cache, and with plain GET and SET."""
+    """Count how often many readers load one missing value: with the cache, and with plain GET and SET."""
     size = f"{PROCESSES} processes x {EACH} threads, a value that takes {LOADING:g} s: loads"
     with workers(PROCESSES, _crowd, plan.url) as crowd, closing(Bare(plan.url)) as bare:
         for worker in crowd:

@@ -136,7 +136,7 @@ def _pairs(server: Bare, batches: int) -> float:
 
 
 def _renewals(server: Bare, batches: int) -> float:
-    """Measure renewals. As in a real process, one script call renews a hundred leases."""
+    """Return the renewals per second of the server's processor time. As usual, one script call renews a hundred leases."""
     locks = [(_keys(f"work:{number}"), _token()) for number in range(BATCH)]
     _send(server, [_acquire(*lock) for lock in locks])
     keys, tokens = [key for each, _ in locks for key in each], [token for _, token in locks]
@@ -152,7 +152,7 @@ def _renewals(server: Bare, batches: int) -> float:
 
 
 def _refreshes(server: Bare, batches: int) -> float:
-    """Measure refreshes of waiters. As in a real process, one script call refreshes a hundred waiters."""
+    """Return the refreshes per second of the server's processor time. As usual, one script call refreshes a hundred waiters."""
     locks = [(_keys(f"work:{number}"), _token(), _token()) for number in range(BATCH)]
     _send(server, [_acquire(keys, holder) for keys, holder, _ in locks])
     _send(server, [_acquire(keys, waiter, 1) for keys, _, waiter in locks])

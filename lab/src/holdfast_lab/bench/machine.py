@@ -56,7 +56,7 @@ def _version(package: str) -> str | None:
 
 
 def resident() -> int:
-    """Return the resident memory of this process in bytes."""
+    """Return the resident memory of this process in bytes; on a system without /proc, its maximum so far."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # without /proc: the peak memory

@@ -47,7 +47,10 @@ class Plan(NamedTuple):
 
     @property
     def watch(self) -> float:
-        """Seconds for which the requests of waiters are counted. Two at least, as each waiter sends one request per second."""
+        """Seconds for which the requests of waiters are counted.
+
+        This is at least 2, except in a smoke test, because a waiter sends only one request per second.
+        """
         return self.seconds if self.smoke else max(2.0, self.seconds)
 
     @property

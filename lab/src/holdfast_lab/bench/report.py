@@ -87,7 +87,7 @@ def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
 
 @dataclass
 class Figure:
-    """A number of the report. If it has a target, ``held`` is True if the target was met; otherwise None."""
+    """A number of the report. ``held`` is True if its target was met, False if not, and None if there is no target."""
 
     name: str
     value: float

@@ -19,7 +19,7 @@ REDIS_PY, PYTHON_REDIS_LOCK = "redis-py Lock", "python-redis-lock"
 OURS_AIO, FAIR_AIO, REDIS_AIO = "holdfast.aio.Lock", "holdfast.aio.FairLock", "redis.asyncio Lock"
 
 CONNECTIONS = 20_000
-"""Size of connection pools. No contender has to wait for a connection, or fails for lack of one."""
+"""Maximum size of connection pools, so large that no contender waits for a connection, or fails for lack of one."""
 
 
 class AnyLock(Protocol):
@@ -35,7 +35,7 @@ class AnyAsyncLock(Protocol):
 
 
 def missing() -> list[str]:
-    """Return a line for each library that is left out."""
+    """Return a line of text for each library that is left out, because it is not installed."""
     lines = []
     if find_spec("redis_lock") is None:
         lines.append('python-redis-lock is left out: run pip install "holdfast-lab[bench]" to include it')

@@ -50,7 +50,7 @@ class Worker:
         return self.hear()
 
     def end(self) -> None:
-        """Close the pipe, and wait for the worker's end. Kill it if it does not end."""
+        """Close the pipe, and wait until the worker ends. Kill it after 10 seconds."""
         self.pipe.close()
         self.process.join(_PATIENCE)
         if self.process.is_alive():

@@ -153,9 +153,9 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold, taken: set[s
     if case.docket.decide("K2", case.disturbed(since, until, attack.lock, ("amnesia", "clock"))):
         return
     if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
-        yield Violation("K2", f"{hold.who} lost its lease with fence {hold.fence}, not below {fence}", (hold.taken,))
+        yield Violation("K2", f"{hold.who} lost its lease with fence {hold.fence}, and the operator got {fence}", (hold.taken,))
     if asked > attack.came and hold.lease not in taken and hold.fence <= fence:
-        yield Violation("K2", f"{hold.who} asked after the attack with fence {fence}, but has {hold.fence}", (hold.taken,))
+        yield Violation("K2", f"{hold.who} asked after an operator got fence {fence}, and has {hold.fence}", (hold.taken,))
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:

@@ -382,7 +382,7 @@ def limits(profile: Profile) -> Limits:
 def settle(world: World, profile: Profile) -> None:
     """End a history whose workers have finished: let all leases expire, and record leftovers.
 
-    Without faults except cancellations, also record what is left before the leases expire.
+    If there are no faults except cancellations, also record what is left before the leases expire.
     """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency + profile.linger)

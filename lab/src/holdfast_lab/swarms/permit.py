@@ -115,7 +115,7 @@ class PermitHistory(LockHistory):
 
 
 def _counts(world: World) -> Counter[str]:
-    """Count the shared acquisitions (others hold permits then), downgrades, changes of the limit, and refused acquisitions."""
+    """Count downgrades, changes of the limit, refused acquisitions, and acquisitions while other permits are held."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

@@ -233,7 +233,7 @@ def limits(profile: Profile) -> Limits:
 def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Violation]:
     """End a history whose workers have finished: let all leases expire, record leftovers, and try each lock with a new client.
 
-    Without faults except cancellations and cut connections, also record what is left before the leases expire.
+    If there are no faults except cancellations and cut connections, also record what is left before the leases expire.
     """
     world.calm_down()
     world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))

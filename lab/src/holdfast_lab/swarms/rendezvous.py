@@ -25,7 +25,7 @@ TIME_LIMIT = 900.0
 STEPS = 60_000
 
 END = 200.0
-"""Seconds after which all waits are ended: every 20 s, the barrier is aborted, or the latch or event is opened."""
+"""Seconds after which all waits are ended. Then, every 20 s, a barrier is aborted, and a latch or event is opened."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.

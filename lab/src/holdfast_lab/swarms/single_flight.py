@@ -184,7 +184,7 @@ class FlightHistory(History[Profile]):
 def settle(world: World, profile: Profile) -> None:
     """End a history whose workers have finished: let all leases expire, and record leftovers.
 
-    Without faults except cancellations, also record what is left before the leases expire.
+    If there are no faults except cancellations, also record what is left before the leases expire.
     """
     world.mishap = None
     world.pass_time(20 * profile.latency)
@@ -270,7 +270,7 @@ class Case:
         return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
 
     def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
-        """Yield the lookups with an outcome of this kind."""
+        """Yield each lookup with an outcome of this kind, together with the outcome."""
         for lookup in self.lookups.values():
             if lookup.end is not None and lookup.end.kind == kind:
                 yield lookup, lookup.end

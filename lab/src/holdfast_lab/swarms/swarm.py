@@ -70,7 +70,7 @@ class History(Generic[P]):
         return self.found
 
     def tell(self, coverage: Coverage | None = None) -> Run[P]:
-        """Run the history, and judge it."""
+        """Run the history, and judge it. Add the verdicts to ``coverage``, unless it is None."""
         try:
             self.go()
         except Stuck:

@@ -162,7 +162,7 @@ class TicketHistory(LockHistory):
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the limits of `lock.limits`, extended for tickets.
+    """Return the limits of `lock.limits`, with more time for waiters.
 
     A waiter does not learn when a ticket expires, and asks the server only once a second. A worker that redeems a ticket may
     wait for three replies.
