@@ -36,7 +36,7 @@ def marked(rung: Rung) -> Any:
 
 @pytest.fixture(scope="module")
 def falls() -> dict[str, Found | None]:
-    """What the search finds for each rung that breaks."""
+    """Return what the search finds, for each rung that breaks."""
     return {rung.name: find(rung) for rung in FALLING}
 
 
