@@ -1,7 +1,7 @@
 """A history arranged for judging: attempts to acquire, holders with their times, events of servers, and faults.
 
-It answers questions of the rules: for example, which faults a process may have felt, or by when an event must have happened if
-the time limit begins again after each fault. A worker does one thing at a time. So an attempt (event ``ask``) ends with the
+`Evidence` answers questions of the rules. For example: Which faults may a process have felt? By when must an event happen, if
+its time limit begins again after each fault? A worker does one thing at a time. So an attempt (event ``ask``) ends with the
 next outcome of the same worker on the same lock.
 """
 
@@ -348,28 +348,28 @@ class Evidence:
         return False
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a server fault of these kinds, on this lock or all locks, began or lasted between the two times."""
+        """Return whether a server fault of these kinds, on this lock or all locks, began or lasted in this period."""
         for fault in self._of_servers:  # a loop, because every rule asks this for nearly every event
             if fault.at <= until and fault.end >= since and fault.kind in kinds and (not fault.lock or fault.lock == lock):
                 return True
         return False
 
     def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
-        """Return the faults, except cancellations, that this process may have felt between the two times.
+        """Return the faults, except cancellations, that this process may have felt in the period from ``since`` to ``until``.
 
         A delayed message may arrive ``echo`` seconds after its fault, and a process may notice the loss of a connection
-        `PROMPT` seconds after it. A period of slow messages matters only if the two times are more than `PROMPT` seconds apart.
+        `PROMPT` seconds after it. A time of slow messages matters only if the period is longer than `PROMPT` seconds.
         """
         slow = until > since + PROMPT
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind != "cancel"]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + PROMPT >= since)]
 
     def lasting(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
-        """Return the faults that may have cost a waiter of this process its position between the two times.
+        """Return the faults that may have cost a waiter of this process its position in the period.
 
         A fault of a single message cannot do so. A longer fault can, until all connections are open again, `RECONNECTED`
-        seconds after its end. A period of slow messages matters only if the two times are more than `SIGN_OF_LIFE` seconds
-        apart.
+        seconds after its end. A time of slow messages matters only if the period, from ``since`` to ``until``, is longer
+        than `SIGN_OF_LIFE` seconds.
         """
         slow = until > since + SIGN_OF_LIFE
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]

@@ -322,7 +322,7 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield each waiter that timed out, although a client acquired the lock before that and had asked later.
+    """Yield each waiter that timed out, although a client that had asked later got the lock before the timeout.
 
     An item has the waiter's lease, its event ``queued``, and the acquisition of the other client.
     """
@@ -485,7 +485,7 @@ class Kept(NamedTuple):
     since: float
     until: float
     wanted: list[float]
-    """Times of events that show that a client wants the lease: a request, a release while it waits, or a hand-on."""
+    """Times at which a client wanted the lease: it asked, it was waiting at a release, or the lease was handed on to it."""
     passed: bool
     """True if the lease was being handed on."""
 

@@ -115,7 +115,7 @@ def _crowd(case: Evidence, scene: Scene, excuses: Collection[str]) -> Iterator[V
 def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
     """Return whether a fault explains that the second of two acquisitions has no higher fence.
 
-    The server must have lost its fence counter between the two, and its clock must have been set back before the second.
+    The server must have lost its fence counter between the two grants. Its clock must have been set back before the second.
     """
     return case.unsettled(earlier, later, ("amnesia",)) and any(
         fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults

@@ -1,4 +1,4 @@
-"""Candidates and observers of an election in the simulation. They run production's operations, and each step is recorded.
+"""Candidates and observers of an election in the simulation. They run the library's operations, and each step is recorded.
 
 They record the events of a lock, and also:
 
@@ -28,7 +28,7 @@ from holdfast_lab.sim.worker import Cancelled, Slot, Worker
 
 
 class Term(BaseTermCore, lock_client.Lease):
-    """A term of production, which also records its loss."""
+    """A term as the library implements it, which also records its loss."""
 
     def notice_loss(self) -> None:
         super().notice_loss()

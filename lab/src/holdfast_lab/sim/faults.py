@@ -116,7 +116,7 @@ def restart(world: World, rng: random.Random, lasts: float) -> None:
 def amnesia(world: World, rng: random.Random, lasts: float) -> None:
     """Stop a random server, then restart it without its data or without the last writes.
 
-    In production, the last writes are lost if the append-only file was not synced to disk, or if a replica that lacks them
+    On a real server, the last writes are lost if the append-only file was not synced to disk, or if a replica that lacks them
     becomes the primary.
     """
     forgets = rng.choice((float("inf"), 1.0, 0.2))

@@ -1,4 +1,4 @@
-"""A lock and its lease in the simulation. A worker runs production's operations, and each step is recorded."""
+"""A lock and its lease in the simulation. A worker runs the library's operations, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: flo
 
 
 class Lease(LeaseCore):
-    """A lease of production, which also records its grant, its renewals, its release and its loss."""
+    """A lease as the library implements it, which also records its grant, its renewals, its release and its loss."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
@@ -64,8 +64,8 @@ class Lease(LeaseCore):
     def _good_until(self, held_lease: HeldLease) -> float:
         """Return the time, by the process's clock, at which the lease ends according to the documentation.
 
-        The limits of ``progress_within=`` and ``max_hold=`` are computed here, not by production. So the rules notice if
-        production computes them wrongly.
+        The limits of ``progress_within=`` and ``max_hold=`` are computed here, not by the library. So the rules notice if the
+        library computes them wrongly.
         """
         return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
 
@@ -113,7 +113,7 @@ class Lock:
 
     _strategy = ON_ONE_SERVER
     _is_direct = True
-    """True if the lock is on one server. The drivers acquire such a lock with one request if it is free, and so release it."""
+    """True if the lock is on one server. Then one request can acquire the lock if it is free, and one can release it."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -304,7 +304,7 @@ class Lock:
             await lease.release_on_server()
 
     def write(self, lease: Lease) -> None:
-        """Write to the protected store. Production's fence check refuses a write with a lower fence than an earlier one."""
+        """Write to the protected store. The library's fence check refuses a write with a lower fence than an earlier one."""
         world = self.worker.process.world
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """One of the locks of a MultiLock. It replaces production's `holdfast._api.multilock.Part`."""
+    """One of the locks of a MultiLock. It replaces the library's `holdfast._api.multilock.Part`."""
 
     home: Any = None
 
@@ -55,7 +55,7 @@ class Part:
         self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
-        """Record that the acquisition has failed: ``kind`` is "failed", "busy" or "cancelled". Do this once per acquisition."""
+        """Record that the acquisition has failed: ``kind`` is "failed", "busy" or "cancelled". Do nothing on a second call."""
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name

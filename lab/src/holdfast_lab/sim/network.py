@@ -357,7 +357,7 @@ def show(call: Call) -> str:
 
 
 class Line:
-    """A keeper's connection to a server. It replaces production's `PipelinedConnection`.
+    """A keeper's connection to a server. It replaces the library's `PipelinedConnection`.
 
     The keeper opens it at its first call, and again at the first call after the connection was lost.
     """

@@ -1,4 +1,4 @@
-"""Barriers, latches and events in the simulation: workers run production's operations, and each step is recorded.
+"""Barriers, latches and events in the simulation: workers run the library's operations, and each step is recorded.
 
 Each call by a worker has a name (field ``attempt``). At a barrier, a worker (participant) records:
 

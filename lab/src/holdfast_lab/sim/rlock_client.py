@@ -1,4 +1,4 @@
-"""An RLock in the simulation. Production's `Holdings` counts the acquisitions of a simulated lock."""
+"""An RLock in the simulation. The library's `Holdings` counts the acquisitions of a simulated lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that serves a schedule. Production's loop, state and leases run its jobs, and a job only sleeps."""
+"""A process that serves a schedule. The library's loop, state and leases run its jobs. Each job only sleeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_of(active_run: ActiveRun) -> str:
 
 
 class Lease(RunCore):
-    """The lease of a run of production, which also records its deadlines."""
+    """The lease of a run as the library implements it, which also records its deadlines."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._active_run = active_run

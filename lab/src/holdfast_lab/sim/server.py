@@ -190,7 +190,7 @@ class Server:
     def _run(self, call: Run[Any]) -> Any:
         """Run a script. While the slot is moved, run the form of the script for a single key instead.
 
-        In production, the client sends this form after the reply TRYAGAIN.
+        With a real server, the client sends this form after the reply TRYAGAIN.
         """
         if not self.moving or len(call.keys) == 1:
             return self.keyspace.run(call.script, call.keys, call.args)

@@ -1,4 +1,4 @@
-"""A simulated thread or task. It runs the library's operations, as the drivers in `_runtime` do in production."""
+"""A simulated thread or task. It runs the library's operations, as the drivers in `_runtime` do outside the simulation."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ class Slot:
         return self._worker.name
 
     def gone(self) -> bool:
-        """Return False. In production, True means that the waiter's event loop was closed."""
+        """Return False. Outside the simulation, True means that the waiter's event loop was closed."""
         return False
 
     def put(self, outcome: Outcome | None, /) -> bool:

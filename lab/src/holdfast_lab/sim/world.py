@@ -3,8 +3,8 @@
 In a plain `World`, a `Weather` draws how long each message takes, and events happen in the order of their times. In a
 `Stepwise` world, the exhaustive search or Hypothesis chooses each step.
 
-A `Process` has a clock, and runs production's code of the keeper. A world and its processes refer to each other, so they are in
-one module. Servers and connections use the world only through the protocols in `network` and `server`.
+A `Process` has a clock, and runs the library's keeper. A world and its processes refer to each other, so they are in one
+module. Servers and connections use the world only through the protocols in `network` and `server`.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class Process:
             self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
 
     def close(self) -> None:
-        """Close the process in an orderly way, as production's `keeper.thread` does.
+        """Close the process in an orderly way, as the library's `keeper.thread` does.
 
         All waiters fail with NotSent, and the process releases its locks. It ends `GOODBYE` seconds later.
         """

@@ -1,7 +1,7 @@
-"""Simulated histories that test production's drivers and connections, over scripted sockets and under virtual time.
+"""Simulated histories that test the library's drivers and connections, over scripted sockets and under virtual time.
 
 The simulator in `holdfast_lab.sim` replaces the drivers by its own code. Here, all code from the lease down to the
-bytes is production's: `_runtime.drivers.sync`, `_runtime.drivers.aio`, `_runtime.keeper.thread`,
+bytes is the library's: `_runtime.drivers.sync`, `_runtime.drivers.aio`, `_runtime.keeper.thread`,
 `_net.pipelined_connection`, `_net.sync_connection`, `_net.aio_connection` and `_net.protocol`. This code reaches time,
 sockets and threads only through `holdfast._net.system.SYSTEM`. A `Machine` replaces this object.
 

@@ -1,8 +1,8 @@
 """Scripted Redis clients, which stand for clients of redis-py that a user passes to holdfast.
 
-Production uses them through `holdfast._net.client_adapter`. They have the habits of redis-py that matter to a lock: a call uses
-an idle connection or opens one, a call that failed is tried again, and error replies are raised as exceptions that the client
-defines.
+The library uses them through `holdfast._net.client_adapter`. They behave as redis-py where this matters to a lock: a call
+uses an idle connection or opens one, a call that failed is tried again, and error replies are raised as exceptions that the
+client defines.
 """
 
 from __future__ import annotations

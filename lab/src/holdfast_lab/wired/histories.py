@@ -59,7 +59,7 @@ from holdfast_lab.wired.world import Callers, Stuck, World
 T = TypeVar("T")
 
 Operation = Callable[[], Coroutine[Any, Any, Grant | Busy]]
-"""A function that returns the operation of an attempt. Drivers that can acquire a free lock by one request try this first."""
+"""A function that returns the operation of an attempt. A driver calls it only if one request is not enough."""
 
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
@@ -157,7 +157,7 @@ class Voted(BaseQuorumCore, Lease):
 
 
 class _DriverOfClient(sync.Driver):
-    """A sync driver that sends requests through a Redis client of the user. Production chooses it by the endpoint."""
+    """A sync driver that sends requests through a Redis client of the user. The library chooses it by the endpoint."""
 
     def __init__(self, process: Process, endpoint: Endpoint, client: SyncClient) -> None:
         super().__init__(process, endpoint)
@@ -253,7 +253,7 @@ class _ThreadOfVoters:
         return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        """Send a command to the next server, in a cycle. The first command to each server may fail after a reset."""
+        """Send a command to the next server in turn. After a reset of the connections, each server may fail once."""
         return next(self._turns).ask(command)
 
     async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:
@@ -496,7 +496,7 @@ class History:
         return sockets
 
     async def _close_connections(self, loop: Loop) -> None:
-        """Close the connections of a loop, as production does in a real process."""
+        """Close the connections of a loop, as the library does in a real process."""
         for driver in self.process.drivers.pop(loop, {}).values():
             await driver.stream.close()
 

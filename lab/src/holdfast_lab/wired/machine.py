@@ -1,4 +1,4 @@
-"""A simulated machine for production's drivers, with its keeper and event loop. It replaces `holdfast._net.system.SYSTEM`.
+"""A simulated machine for the library's drivers, with its keeper and event loop. It replaces `holdfast._net.system.SYSTEM`.
 
 One thread runs at a time. When a thread blocks (the sync driver in a read, an event loop in its selector), the world runs
 events until the thread may continue. The keeper makes a step when a socket in its selector is ready or its next action is due.
@@ -156,7 +156,7 @@ class Turns:
 
 
 class Process(RealProcess):
-    """Production's registry of a process, on a simulated machine."""
+    """The library's registry of a process, on a simulated machine."""
 
     def facts(self) -> dict[str, Any]:
         """Return the same facts on every machine.
