@@ -28,7 +28,7 @@ class Coverage:
     inherited: int = 0
     """Acquisitions by a waiter that had inherited its position from a waiter of its process."""
     lingered: int = 0
-    """Times that a process kept a lease after a release, because none of its workers waited."""
+    """How often a process kept a lease after its release, because none of its workers waited."""
     again: int = 0
     """Acquisitions of a lock by a worker that already held it."""
     renewed: int = 0

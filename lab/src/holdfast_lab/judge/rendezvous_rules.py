@@ -77,7 +77,7 @@ def _outcomes(case: RendezvousHistory) -> Iterator[Violation]:
     for event in case.of("through"):
         case.docket.decide("B2")
         if event.attempt not in met or met[event.attempt].fence != event.fence:
-            yield Violation("B1", f"{event.attempt} passes as number {event.fence}, but is not in the group that passes")
+            yield Violation("B1", f"{event.attempt} passes as number {event.fence}, which the server did not give it")
     for event in case.of("parted"):
         excused = event.note in {"cancelled", "away"} or (event.note == "timeout" and not case.calm)
         if event.attempt in met:

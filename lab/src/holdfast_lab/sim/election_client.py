@@ -73,7 +73,7 @@ class Candidate(lock_client.Lock):
         worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
 
     async def campaign(self, wait: float | None) -> Term | None:
-        """Campaign for at most ``wait`` seconds. Return None if the candidate was not elected, or lost the term at once."""
+        """Campaign for at most ``wait`` seconds. Return the term, or None if the candidate got none or lost it at once."""
         term = await self.acquire(wait)
         if not isinstance(term, Term) or not term.remaining():
             return None

@@ -177,7 +177,7 @@ def full(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Cut some processes off from some servers. Neither side notices. The messages arrive afterwards."""
+    """Cut some processes off from some servers. Neither side notices. The messages arrive when the fault ends."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:

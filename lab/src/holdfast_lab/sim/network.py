@@ -344,7 +344,7 @@ class Wire:
 
 
 def typed(call: Call, reply: Any) -> Any:
-    """Return a reply as operations expect it: that of a script is parsed, all others are unchanged."""
+    """Return a reply as operations expect it. The reply of a script is parsed. All other replies are unchanged."""
     if isinstance(reply, WireError):
         return reply
     return call.script.parse(reply) if isinstance(call, Run) else reply

@@ -117,7 +117,7 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """The server forbids PUBSUB, so that scripts cannot count subscribers, and connections for notifications break."""
+    """The server forbids PUBSUB, so scripts cannot count subscribers. Connections for notifications break now and then."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))

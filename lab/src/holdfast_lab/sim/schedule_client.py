@@ -42,7 +42,7 @@ class Lease(RunCore):
 
 
 class Service:
-    """The service of a schedule in one process. It starts and cancels the runs of jobs.
+    """The service of a schedule in one simulated process. It starts and cancels the runs of jobs.
 
     ``jobs`` are the jobs that this process serves, and ``definition`` is what it registers for them on the server.
     ``definitions`` has the jobs of every definition that some process may register. ``takes`` has, by job, a function that

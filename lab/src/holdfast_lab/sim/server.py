@@ -287,7 +287,7 @@ class Server:
     def keep_past(self, *, once: bool = True) -> None:
         """Store past states, so that a restart can bring one of them back without the last writes.
 
-        If ``once`` is False, each restart deletes the states that are newer than the one it brings back. So several restarts
+        If ``once`` is False, each restart deletes the states that are newer than the state it brings back. So several restarts
         may lose writes.
         """
         self._past = deque(maxlen=REMEMBERED)

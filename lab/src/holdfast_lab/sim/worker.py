@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 STOCK = 8
-"""Of this many tokens, an attempt draws one itself, as if the process's stock of tokens were empty."""
+"""For one in this many tokens, the process's stock of tokens counts as empty, and the attempt draws the token itself."""
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
