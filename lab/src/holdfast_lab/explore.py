@@ -34,7 +34,7 @@ Settle = Callable[[Stepwise], None]
 """Function that ends a history whose workers have all finished. It lets the leases expire, and records leftovers."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Function that returns the violations in a history. Scenarios without locks pass one, instead of the rules of locks."""
+"""Function that returns the violations in a history. A search without such a function applies the rules of locks."""
 
 
 @dataclass(slots=True)

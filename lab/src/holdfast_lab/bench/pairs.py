@@ -1,4 +1,4 @@
-"""Measure the time to acquire and release a free lock. The contenders take turns of a few pairs each."""
+"""Measure the time to acquire and release a free lock. The contenders take turns after a few measurements each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release: ``rounds`` turns of ``at_a_time`` pairs for each lock.
+    """Measure ``rounds * at_a_time`` pairs of acquire and release of each lock, ``at_a_time`` of them in one turn.
 
     The returned rows belong to the group ``group`` of the report.
     """
@@ -39,7 +39,7 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release: ``rounds`` turns of ``at_a_time`` pairs for each lock.
+    """Measure ``rounds * at_a_time`` pairs of acquire and release of each lock, ``at_a_time`` of them in one turn.
 
     The returned rows belong to the group ``group`` of the report.
     """

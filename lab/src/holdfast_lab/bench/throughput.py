@@ -13,7 +13,7 @@ _clock = time.monotonic
 
 
 class Witness:
-    """Counts violations in ``wrong``: two holders at once, or a fence that is not higher than the one before."""
+    """A counter of violations (``wrong``): two holders at once, or a fence that is not higher than the one before."""
 
     def __init__(self) -> None:
         self.wrong = 0

@@ -21,7 +21,7 @@ WORK = 1.5
 """Seconds for which a holder works. This is less than the lease."""
 
 TIME_LIMIT = 60.0
-"""Length of a history in seconds. It is thirty times the lease."""
+"""Maximum length of a history in seconds: thirty times the lease."""
 
 Successor = Literal["itself", "replica", "itself, late"]
 """The server that replaces a dead one.

@@ -17,7 +17,7 @@ from holdfast_lab.sim.world import Face, Process
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario: the programs of its workers, and the kinds of faults, of which up to ``budget`` happen."""
+    """The programs of some workers, and the faults that may happen: up to ``budget``, of the kinds in ``faults``."""
 
     name: str
     about: str
@@ -27,7 +27,7 @@ class Scenario:
     face: Face = "threads"
 
     broad: ClassVar[bool] = False
-    """True if the search first tries schedules that differ early."""
+    """True if the search is breadth first: it tries the schedules that differ in an early step before all others."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
         """Build the world and its workers. No program has run yet."""
@@ -42,14 +42,19 @@ class Scenario:
         raise NotImplementedError
 
     def empty_world(self, ttl: float, *, trace: bool, brisk: bool = True) -> Stepwise:
-        """Return a world without servers and processes, in which the faults may happen. ``ttl`` and ``brisk`` are as in
-        `Stepwise`."""
+        """Return a world without servers and processes, in which the faults of the scenario may happen.
+
+        ``ttl`` is the lease time in seconds. If ``brisk`` is True, the search tries fewer orders of steps (`Stepwise.brisk`).
+        """
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=ttl, trace=trace)
         world.brisk = brisk
         return world
 
     def add_processes(self, world: Stepwise, server: Server, number: int, *, warm: bool = True) -> None:
-        """Add processes that use a server. If ``warm`` is True, each is subscribed and has its process record."""
+        """Add ``number`` processes that use ``server``.
+
+        If ``warm`` is True, each has already subscribed to notifications, and stored its process record.
+        """
         for each in range(number):
             process = Process(world, server, f"c{each + 1}", face=self.face)
             if warm:
@@ -65,7 +70,10 @@ class Scenario:
         broad: bool | None = None,
         progress: Callable[[Report], None] | None = None,
     ) -> Report:
-        """Search all schedules, as `holdfast_lab.explore.explore` does."""
+        """Run schedules until all are covered, ``most`` were run, or ``stop_at`` of them violated a rule.
+
+        ``progress`` is called with the report after every 200 schedules. If ``broad`` is None, that of the scenario applies.
+        """
         broad = self.broad if broad is None else broad
         return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
 
@@ -78,7 +86,7 @@ class Scenario:
 
 
 def let_pass(world: Stepwise, seconds: float) -> None:
-    """Run what happens within ``seconds``, and let the time pass."""
+    """Run the events of the next ``seconds`` seconds of virtual time."""
     until = world.now + seconds
     try:
         while (options := world.options()) and world.now <= until:

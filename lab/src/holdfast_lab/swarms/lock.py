@@ -90,7 +90,7 @@ class Profile:
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """For each fault: the number of events before it, its kind, and its duration."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """For each worker: the index of its process, and its rounds."""
+    """For each worker: the index of its process, and the acquisitions that it is to make."""
     fair: list[bool] = field(default_factory=list)
     """For each process: True if its locks are FairLocks."""
     odd: frozenset[int] = frozenset()
@@ -176,7 +176,7 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
 
 
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
-    """Return the locks' ``progress_within=`` (None: not set), and draw the rounds in which holders report progress.
+    """Return the locks' ``progress_within=`` (None: not set), and draw which holders report progress.
 
     The random numbers are not those of the rest of the history, so that the rest does not depend on these draws.
     """
@@ -190,7 +190,7 @@ def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int,
 
 
 async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
-    """Run a worker's rounds."""
+    """Make the planned acquisitions of a worker, one after the other. ``lock_of`` returns the lock of a name."""
     for planned in rounds:
         lock = lock_of(planned.lock)
         lease: Any = None
@@ -217,7 +217,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
 
 
 async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
-    """Hold the lock for the second half of its time. In a nested round, acquire and release it once more."""
+    """Hold the lock for the second half of the planned time. If ``planned.nested``, acquire and release it once more."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:
         await Sleep(planned.hold / 2)
@@ -232,7 +232,7 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
 
 
 def nest(seed: int, rounds: Iterable[Round]) -> bool:
-    """Return True if the locks are RLocks. Then draw the rounds in which the holder acquires its lock again.
+    """Return True if the locks are RLocks. Then draw which holders acquire their lock again.
 
     The random numbers are not those of the rest of the history, so that the rest does not depend on these draws.
     """
@@ -328,7 +328,7 @@ class LockHistory(History[Profile]):
         return Lock(worker, specs[name], fair=fair)
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
-        """Run a worker's rounds."""
+        """Make the planned acquisitions of a worker, one after the other. ``lock_of`` returns the lock of a name."""
         await work(rounds, lock_of)
 
     def limits(self) -> Limits:

@@ -1,8 +1,8 @@
 """Seeded histories of MultiLocks: each worker acquires some of three locks at once.
 
-Each lock is judged by the rules of a single lock. One more rule is M1: a worker holds all its locks if its
-acquisition succeeds, and none if it fails. By rule R7, workers that name the locks in different orders do not wait for each
-other forever. The world is that of the `lock` swarm.
+Each lock is judged by the rules of a single lock. One more rule is M1: a worker holds all its locks if its acquisition
+succeeds, and none if it fails. By rule R7, workers that name the locks in different orders do not wait for each other forever.
+The world is that of the `lock` swarm.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Users:
         )
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker's rounds as in the `lock` swarm, with permits instead of a lock."""
+        """Make the planned acquisitions of a worker, as in the `lock` swarm, but acquire permits instead of the lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
             described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)

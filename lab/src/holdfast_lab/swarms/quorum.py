@@ -74,7 +74,7 @@ class Profile:
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """For each fault: the number of events before it, its kind, and its duration."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """For each worker: the index of its process, and its rounds."""
+    """For each worker: the index of its process, and the acquisitions that it is to make."""
     fair: list[bool] = field(default_factory=list)
     """For each process: True if it never hands a lock on."""
     max_passes: int = 32

@@ -79,7 +79,7 @@ class Profile:
     slow_share: float
     mishaps: float
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """For each worker: the index of its process, and its rounds."""
+    """For each worker: the index of its process, and the lookups and writes that it is to make."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """For each fault: the number of events before it, its kind, and its duration."""
 
@@ -130,7 +130,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 async def work(client: CacheClient, rounds: list[Round]) -> None:
-    """Run a worker's rounds."""
+    """Make the planned lookups and writes of a worker, one after the other."""
     for planned in rounds:
         if planned.write:
             await client.write(planned.write)

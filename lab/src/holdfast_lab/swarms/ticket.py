@@ -108,7 +108,7 @@ class TicketMail:
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker's rounds as `lock.work` does, but hand some locks over by tickets."""
+        """Make the planned acquisitions of a worker, as `lock.work` does, but hand some locks over by tickets."""
         for planned in rounds:
             lock = lock_of(planned.lock)
             try:
