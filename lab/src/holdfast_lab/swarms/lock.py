@@ -56,7 +56,7 @@ STEPS = 20_000
 """Number of events after which a history is ended as an endless loop."""
 
 ECHO = 3.5
-"""Seconds for which a duplicated or delayed request may be under way."""
+"""Maximum time, in seconds, until a duplicated or delayed request reaches the server."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Profile:
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
     mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Options that single workers have, by the worker's index. A theme sets them."""
+    """Options in which single workers differ from the others, by the worker's index. A theme sets them."""
 
     @property
     def longest(self) -> float:
@@ -249,7 +249,7 @@ def _nested(lock: Callable[..., Lock], worker: Worker, specs: dict[str, Spec], n
 
 
 class LockHistory(History[Profile]):
-    """A history of a lock. The swarms of tickets, permits, broken locks and several locks change parts of it."""
+    """A history of a lock. The swarms of tickets, permits, broken locks and several locks override some of its methods."""
 
     hangs, fails = "R7", "R0"
     nests = True

@@ -59,7 +59,7 @@ class History(Generic[P]):
         raise NotImplementedError
 
     def judge(self, coverage: Coverage | None) -> list[Violation]:
-        """Return all violations: those in `found`, and those of the rules for whole histories.
+        """Return all violations: those in `found`, and those that rules find in the whole history.
 
         Add what happened in the history to ``coverage``, unless it is None.
         """

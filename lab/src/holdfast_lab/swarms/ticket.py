@@ -33,7 +33,7 @@ A client repeats a request if it or its reply is lost. A copy of a request gets 
 """
 
 CHAIN = 3
-"""How often a lock is handed over by a ticket, at most, before a holder releases it."""
+"""Maximum number of times that a lock is handed over by a ticket before a holder releases it."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class TicketMail:
                 await lock.release(lease)
 
     def _meddle(self, lock: Lock, lease: Lease) -> None:
-        """Let another worker release the lease while it is turned into a ticket. This must be refused."""
+        """Let another worker release the lease while it is turned into a ticket. The release must be refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
