@@ -185,7 +185,7 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
     """Reconstruct a lock's queue from recorded commands.
 
-    Return how many waiters joined the queue, and how often a waiter got the lock although another was first.
+    Return how many waiters joined the queue, and how often a client got the lock although another one was first.
     """
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []
