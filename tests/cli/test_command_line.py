@@ -186,6 +186,7 @@ def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], a
         (["elect", "--leader", "x"], "--leader; did you mean --observe?"),
         (["ls", "--all"], "--all"),
         (["doctor", "--fix"], "--fix"),
+        (["doctor", "--redlock"], "--redlock; did you mean --url for each server of the Redlock?"),
         (["run", "-qx", "x", "--", "true"], "-x; did you mean --exclusive?"),
         (["run", "--nb", "x", "true"], "--nb; did you mean --nonblock?"),
         (["run", "--wiat", "5", "x", "true"], "--wiat; did you mean --wait?"),

@@ -92,9 +92,11 @@ def test_three_hundred_at_once(hf: Holdfast, name: str, tmp_path_factory: pytest
 
 
 class TestNoSuchThing:
-    def test_an_empty_name(self, hf: Holdfast, name: str) -> None:
-        done = hf(name, "--", "")
-        assert (done.returncode, done.stderr) == (127, f"holdfast: {name}: cannot run the command: No such file or directory\n")
+    @pytest.mark.parametrize("program", ["", "no-such-program"])
+    def test_the_error_names_the_program(self, hf: Holdfast, name: str, program: str) -> None:
+        done = hf(name, "--", program)
+        said = f"holdfast: {name}: cannot run the command {program!r}: No such file or directory\n"
+        assert (done.returncode, done.stderr) == (127, said)
 
     @pytest.mark.parametrize("processes", [1, 2, 3] if os.geteuid() == 0 and shutil.which("setpriv") else [1])
     def test_no_more_processes(self, hf: Holdfast, name: str, client: redis.Redis, processes: int) -> None:

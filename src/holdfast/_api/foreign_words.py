@@ -187,6 +187,7 @@ LEASE_METHODS: Words = {
     **dict.fromkeys(("owner", "holder", "info"), _SHOW),
     "unlock": "call release()",
 }
+MULTILEASE_METHODS: Words = {**LEASE_METHODS, "fence": "use fences, the fence of each lock by the name of the lock"}
 _BOTH_SIDES = "use one of the two sides, as in `with lock.read:` or `lock.write.acquire()`"
 RWLOCK_METHODS: Words = {
     **dict.fromkeys(("acquire", "release", "locked", "lease", "statistics"), _BOTH_SIDES),

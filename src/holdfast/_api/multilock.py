@@ -11,7 +11,7 @@ from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
 from holdfast._api.base_lock import BaseLock, Member, member_of
 from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, Steps, complete, of_asyncio
-from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
+from holdfast._api.foreign_words import MULTILEASE_METHODS, ForeignMethods
 from holdfast._api.lease_core import AioCore, LeaseCore, SyncCore, UserLease
 from holdfast._api.lock import AioLock, Lock
 from holdfast._api.options import refuse_mistaken
@@ -325,7 +325,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
 class BaseMultiLease(ForeignMethods):
     """The lease of several locks acquired together, as users hold it. Base class for threads and for asyncio."""
 
-    _foreign = LEASE_METHODS
+    _foreign = MULTILEASE_METHODS
 
     def __init__(self, core: BaseMultiCore) -> None:
         self._core: Any = core

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import string
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -110,4 +111,7 @@ def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:
             raise ConfigError(f"template {template!r}: unknown conversion !{conversion}", parameter="template")
         if spec and "{" in spec:
             raise ConfigError(f"template {template!r}: a format inside a format is not allowed", parameter="template")
+    if not fields and (percent := re.search(r"%[sdr(]", template)):
+        how = f"write the name of a parameter in braces instead of {percent[0]}, as in 'report:{{day}}'"
+        raise ConfigError(f"template {template!r} is the same for all calls: {how}", parameter="template")
     return fields

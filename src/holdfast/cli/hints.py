@@ -57,6 +57,7 @@ OPTIONS = {
     },
     "schedule": {"--dry-run": "--check", "--label": "--feature", "--wait": "--finish-within"},
     "jobs": {"--limit": "--last", "-n": "--last"},
+    "doctor": {"--redlock": "--url for each server of the Redlock"},
     "break": {"--force": "--yes", "-f": "--yes"},
     "elect": {"--candidate": "--as", "--name": "--as", "--id": "--as", "--leader": "--observe", "--show": "--observe"},
     "acl": {"--version": "--server-version"},

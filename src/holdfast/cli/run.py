@@ -407,7 +407,8 @@ class Run:
 
     def _report(self, result: Result) -> int:
         if result.exec_errno:
-            self.error(f"cannot run the command: {os.strerror(result.exec_errno)}")
+            program = "/bin/sh" if self.args.command is None else self.args.command[0]
+            self.error(f"cannot run the command {program!r}: {os.strerror(result.exec_errno)}")
         if result.died_of(signal.SIGINT) and self.terminal.fd >= 0:
             _last_signal.append(result.borrowed_terminal)
         code = result.exit_code()

@@ -134,6 +134,12 @@ MISTAKES: list[tuple[Callable[[], object], str, str]] = [
     (lambda: LIB.Cache(URL, "x").memoize(42)(takes), "template", "must be a str, not int"),
     (lambda: LIB.Cache(URL, "x").memoize("{sku}", ignore="z")(takes), "ignore", r"has no parameter 'z' \(sku\)"),
     (lambda: LIB.locked(URL, "x", busy="maybe"), "busy", "must be 'wait', 'raise' or 'skip', not 'maybe'"),
+    (lambda: LIB.locked(URL, "report:%s")(takes), "template", r"same for all calls: write .* braces instead of %s, as in"),
+    (
+        lambda: LIB.once(URL, "pay:%(id)d", keep=60)(takes),
+        "template",
+        r"same for all calls: write .* braces instead of %\(, as",
+    ),
     (lambda: LIB.locked(URL, "{user}")(takes), "template", r"must name a parameter \(sku\)"),
     (lambda: LIB.locked(URL, "{sku.id}")(takes), "template", "without attributes or indexes"),
     (lambda: LIB.locked(URL, "x")(generator), "function", "use a with statement inside it"),

@@ -224,6 +224,14 @@ def test_a_lock_is_no_function_and_a_cache_no_dictionary(api: Any, use: Callable
     is_one_line(caught.value)
 
 
+def test_several_locks_have_several_fences() -> None:
+    for module in (NOWHERE, NOWHERE.aio):
+        with pytest.raises(
+            AttributeError, match=r"^'\w*MultiLease' object has no attribute 'fence': use fences, the fence of "
+        ):
+            object.__new__(module.MultiLease).fence  # noqa: B018
+
+
 def test_a_cache_does_not_count_as_a_collection() -> None:
     cache: object = holdfast.Cache(URL, "x")
     assert not hasattr(cache, "__getitem__")
