@@ -452,7 +452,7 @@ class AioConnection(BaseConnection):
         await self.close()
 
 
-@hides_client()
+@hides_client(usage='connect("redis://HOST:PORT/DB", ttl=...)')
 def connect(
     client: SyncClient | Servers[SyncClient] | None = None,
     *,
@@ -476,7 +476,7 @@ def connect(
 
 
 @of_asyncio
-@hides_client("connect")
+@hides_client("connect", 'connect("redis://HOST:PORT/DB", ttl=...)')
 def aio_connect(
     client: AsyncClient | Servers[AsyncClient] | None = None,
     *,

@@ -41,6 +41,7 @@ LOCKS = {
     **dict.fromkeys(("id", "token", "owner", "lock_id", "identifier"), _TOKEN),
     **dict.fromkeys(("auto_renewal", "auto_renew", "auto_extend", "watchdog", "num_extensions"), _RENEW),
     "thread_local": _THREADS,
+    "skip": "pass busy='skip' to locked or once, or call acquire(blocking=False)",
     "raise_on_release_error": "leave it out: the end of `with` raises LeaseLost if the lease was lost, else it only warns",
     "reentrant": "use holdfast.RLock",
     "fair": "use holdfast.FairLock",
@@ -237,7 +238,7 @@ SCHEDULE_METHODS: Words = {
     **dict.fromkeys(("pause_job", "resume_job", "remove_job"), "leave out _job: call pause(job), resume(job) or remove(job)"),
 }
 INSPECTOR_METHODS: Words = {
-    **dict.fromkeys(("ls", "list", "all", "keys", "scan"), "iterate over locks()"),
+    **dict.fromkeys(("ls", "list", "all", "keys", "scan", "find", "search"), "iterate over locks(), or locks(pattern)"),
     **dict.fromkeys(("get", "info", "holder", "lock", "inspect"), "call show(name)"),
     **dict.fromkeys(("kill", "revoke", "force_release", "unlock", "delete"), "call break_lock(name)"),
 }

@@ -231,6 +231,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
 
         return declare
 
+    @shows_usage("schedule.add(function, Every(300)) or schedule.add(function, Cron('0 3 * * *'))")
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
         """Declare a job without a decorator, from any callable and any `Timetable`. Call this before the schedule is started.
 
@@ -240,6 +241,9 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
         named = _named(function) if name is None else name
         if not callable(function):
             raise ConfigError(f"job {named!r}: {function!r} is not callable", parameter="function")
+        if not callable(getattr(when, "after", None)):
+            how = "pass Every(300) or Cron('0 3 * * *') of holdfast.schedule"
+            raise ConfigError(f"job {named!r}: when must be a timetable, not {when!r}: {how}", parameter="when")
         if named in self._jobs:
             raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; pass another name=", parameter="name")
         if self._serving or self._mutex.locked():
@@ -337,7 +341,8 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
         if isinstance(answer, UnknownJob):
-            raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
+            known = "the server knows a job once a process has served it"
+            raise ConfigError(f"schedule {self.name!r} has no job {job!r}; {known}", parameter="job")
         if isinstance(answer, Full):
             raise ConfigError(f"job {job!r}: too many of its runs wait already", parameter="job")
         if isinstance(answer, Unusable):

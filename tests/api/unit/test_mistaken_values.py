@@ -127,6 +127,7 @@ MISTAKES: list[tuple[Callable[[], object], str, str]] = [
     (lambda: LIB.Cache(URL, "x").invalidate(tags="red"), "tags", r"must be a list or tuple, such as \('red',\)"),
     (lambda: LIB.Cache(URL, "x").get(7), "key", "must be str or bytes, not int"),
     # Functions and templates
+    (lambda: LIB.Schedule(URL, "x").add(plain, "5m"), "when", r"must be a timetable, not '5m': pass Every\(300\) or Cron"),
     (lambda: LIB.Cache(URL, "x").memoize("k")(coroutine), "function", r"use holdfast\.aio\.Cache"),
     (lambda: LIB.aio.Cache(URL, "x").memoize("k")(plain), "function", r"use holdfast\.Cache"),
     (lambda: LIB.Cache(URL, "x").memoize("k")(generator), "function", "is a generator"),
