@@ -5,17 +5,22 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
 import holdfast.aio
+from holdfast import _lazy
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._lazy import later
 from support.faces import Admin, Face, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
@@ -259,3 +264,49 @@ def test_row_7_a_thread_of_the_parent_may_be_anywhere_at_the_fork(
         for thread in threads:
             thread.join()
     assert errors == []
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Callable[[str], Any], threading.Event]]:
+    """Lazy names of a module whose import, which a thread has begun, lasts until the event is set."""
+    go, begun = threading.Event(), threading.Event()
+    monkeypatch.setitem(sys.modules, "slow_gates", SimpleNamespace(go=go, begun=begun))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "slow_to_import.py").write_text("import slow_gates\nslow_gates.begun.set()\nslow_gates.go.wait()\nname = 1\n")
+    get = later({"__name__": "lazy"}, {"name": "slow_to_import"})
+    thread = threading.Thread(target=get, args=("name",))
+    thread.start()
+    assert begun.wait(10)
+    yield get, go
+    go.set()
+    thread.join()
+    sys.modules.pop("slow_to_import", None)
+
+
+def test_row_7_a_child_can_import_what_a_thread_of_the_parent_is_importing(slow: Any) -> None:
+    """The child inherits the module's lock, which is held by a thread that does not exist there."""
+    get, go = slow
+    pids = list[int]()
+
+    def fork() -> None:
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
+            os._exit(0 if get("name") == 1 else 1)
+        pids.append(pid)
+
+    forking = threading.Thread(target=fork)
+    forking.start()
+    forking.join(0.1)
+    assert not pids, "the fork waits for the import"
+    go.set()
+    forking.join()
+    assert os.waitpid(pids[0], 0)[1] == 0
+
+
+def test_row_7_a_fork_does_not_wait_long_for_an_import(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import could wait for the thread that forks."""
+    monkeypatch.setattr(_lazy, "FORK_WAITS_S", 0.01)
+    assert not slow[1].is_set()
+    assert in_child(lambda: 17) == 17
