@@ -34,7 +34,7 @@ class Variant(NamedTuple):
     model: str
     defines: str
     breaks: str
-    """A part of the assertion that must be violated; empty: all assertions must hold."""
+    """Text that the violated assertion must contain, without spaces; empty: all assertions must hold."""
     text: str
     """Description of the variant, or of what is wrong with it."""
 

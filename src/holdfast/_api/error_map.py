@@ -70,7 +70,11 @@ def _remedy(error: WireError) -> str:
 
 
 def server_error(spec: Spec, error: WireError, *rights: str) -> ServerError:
-    """Return the ServerError about a lock. ``rights``: options of ``holdfast acl`` that are needed beside those of the lock."""
+    """Return the ServerError for an internal error about a lock.
+
+    If the server's ACL forbids the request, the error text names the options of ``holdfast acl`` to use. ``rights``: options in
+    addition to those for the lock.
+    """
     from holdfast._api import access  # Imported late: most programs never need it.
 
     return told(error, f"lock {spec.name!r}", spec.key, (*access.options_of(spec), *rights), name=spec.name)

@@ -128,8 +128,8 @@ def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
     name = name_of(told.key, start(prefix))
     if name is None or _shown(name) != repr(told.name) or lock_keys(name, prefix, None)[0] != told.key:
         raise bad(
-            f"is for lock {told.name!r} and the key {_shown(told.key)}, which is not the key of that name: pass the "
-            "prefix= of the lock, or its key= if it was created with one"
+            f"is for lock {told.name!r} with the key {_shown(told.key)}, but with this call's prefix the lock has another key; "
+            "pass the prefix= or the key= with which the lock was created"
         )
 
 

@@ -556,10 +556,10 @@ def test_a_loader_that_asks_for_its_own_key(server: PrivateServer, name: str, ma
         return cache.cache.get_or_load("a", never)
 
     if isinstance(cache.cache, aio.Cache):
-        with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': its own loader asks for it"):
+        with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': this call is made inside the loader of the same key"):
             cache._run(cache.cache.get_or_load("a", nested))
     else:
-        with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': its own loader asks for it"):
+        with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': this call is made inside the loader of the same key"):
             cache.get_or_load("a", nested)
         assert cache.get_or_load("b", lambda: cache.get_or_load("a", lambda: 1)) == 1
     assert cache.get_or_load("a", lambda: 1, wait=5) == 1

@@ -121,9 +121,9 @@ def test_name_key_and_prefix_belong_together(cls: Callable[..., Any]) -> None:
         return texts.write(Spec(name, (key, b"", b""), 30.0, renew=True, max_hold=None, timeout=1.0), token, 1_700_000_000_000)
 
     for ticket, options, why in (
-        (forged("invoice:42", b"feature:payments"), {}, "not the key of that name"),
-        (forged("invoice:42", b"hf:{mine}"), {}, "not the key of that name"),
-        (forged("a", b"hf:{%61}"), {}, "not the key of that name"),
+        (forged("invoice:42", b"feature:payments"), {}, "the lock has another key"),
+        (forged("invoice:42", b"hf:{mine}"), {}, "the lock has another key"),
+        (forged("a", b"hf:{%61}"), {}, "the lock has another key"),
         (forged("mine", b"app:{mine}"), {}, "prefix="),
         (forged("mine", b"hf:{mine}"), {"prefix": "app:"}, "prefix="),
         (forged("mine", b"raw"), {"key": "other"}, "is for the key 'raw', not for key='other'"),

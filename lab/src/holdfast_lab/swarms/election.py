@@ -268,10 +268,10 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
 def judge_seen(
     history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
 ) -> list[Violation]:
-    """Check that each observer notices in time that the last candidate leads (E4), and that its term has ended (E5).
+    """Check that each observer learns in time of a candidate's election (E4), and of the end of the term (E5).
 
-    ``last`` is the name of this candidate. The time limit is ``within`` seconds. For E5, it is longer by ``lease`` seconds if
-    the candidate died or lost its lease.
+    ``last`` is the name of the candidate. If it was elected several times, its latest term counts. The time limit is ``within``
+    seconds. For E5, it is longer by ``lease`` seconds if the candidate died or lost its lease.
     """
     found = []
     led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)

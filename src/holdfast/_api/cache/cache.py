@@ -440,7 +440,11 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
 
     def _refuse_own(self, entry: EntrySpec, key: str | bytes) -> None:
         if any(under.where == self._where(entry) for under in _running.get()):
-            raise ConfigError(f"{self._about(key)}: its own loader asks for it, so it would wait for itself", parameter="key")
+            raise ConfigError(
+                f"{self._about(key)}: this call is made inside the loader of the same key, so it would wait for itself; "
+                "a loader must not ask for its own key",
+                parameter="key",
+            )
 
     # A server that is unreachable
 

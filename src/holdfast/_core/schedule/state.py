@@ -70,7 +70,7 @@ GIVE_UP_AFTER_S = 4.0
 """Seconds without a reply of the server after which a process that stops no longer tries to report its ended runs."""
 
 AHEAD_US = 200_000
-"""Microseconds from now for which a claim contains ticks (scheduled times). The timeout of the request is added."""
+"""How far a claim looks ahead for ticks (scheduled times), in microseconds. The timeout of the request is added."""
 
 SET_BACK_S = 5.0
 """Minimum seconds by which the server's clock must be set back for a message to be logged."""

@@ -73,11 +73,14 @@ def send(group: int, signum: int) -> None:
 
 
 def alive(group: int) -> bool:
-    """Return True if a process group has a member that is not a zombie. Used where orphans do not become our children (macOS).
+    """Return True if a process group may have a member that is not a zombie.
 
-    Zombies count as ended, because they stay forever in a container whose process 1 does not reap them. A listing of /proc may
-    miss a member that is being forked, or may show another PID namespace. So the result is False only if two successive
-    listings show the same zombies of the group, and no other member.
+    This is used where orphans do not become our children, such as on macOS. Zombies count as ended, because they stay forever
+    in a container whose process 1 does not reap them.
+
+    On Linux, the zombies are found in /proc. A listing may miss a member that is being forked, or may show another PID
+    namespace. So a group that exists counts as ended only if two successive listings show the same zombies, and no other
+    member. macOS has no /proc, but refuses a signal to a group of zombies.
     """
     try:
         os.killpg(group, 0)
