@@ -26,7 +26,7 @@ SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
 class Held(NamedTuple):
-    """What a holder knows of its lock."""
+    """The lease of a lock, as its holder knows it."""
 
     until: float = FOR_EVER
     """Time at which the lease ends, by the holder's clock in seconds."""
