@@ -314,7 +314,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
 
     def _not_held(self) -> NotHeld:
         core, why = self._current, "is not held by this object"
-        if core is not None and not core.process.here and not core.held_lease.over:
+        if core is not None and core.is_inherited():
             why = "is not held by this process: the lease belongs to the process that forked this one"
         return NotHeld(f"lock {self.name!r} {why}", name=self.name, key=self.key)
 

@@ -206,6 +206,10 @@ class LeaseCore(UserLease, Owner):
         """Return True if the lease was released, or belongs to the process that this one was forked from."""
         return self.passed or self.held_lease.over or not self.process.here
 
+    def is_inherited(self) -> bool:
+        """Return True if the lease belongs to the process that this one was forked from, and was not released before."""
+        return not self.process.here and not self.held_lease.over
+
     def expired(self) -> bool:
         """Return True if the lease is lost. If the process was suspended, this may notice an expiry before the keeper does."""
         held_lease = self.held_lease

@@ -455,6 +455,9 @@ class BaseMultiCore(UserLease):
     def is_over(self) -> bool:
         return all(core.is_over() for core in self.cores)
 
+    def is_inherited(self) -> bool:
+        return any(core.is_inherited() for core in self.cores)
+
     def may_try_release(self) -> bool:
         """Return False, because `release_on_server` must release several locks."""
         return False

@@ -88,6 +88,15 @@ def test_row_7_a_child_holds_nothing(face: Face, server: PrivateServer, admin: A
 
 
 @pytest.mark.fault(7)
+def test_row_7_a_child_does_not_release_several_locks(server: PrivateServer, name: str) -> None:
+    """Row 7: the error says whose the leases are."""
+    locks = holdfast.MultiLock([holdfast.Lock(server.url, f"{name} {number}", ttl=TTL) for number in (1, 2)])
+    assert locks.acquire()
+    assert "the lease belongs to the process that forked this one" in in_child(locks.release)
+    locks.release()
+
+
+@pytest.mark.fault(7)
 def test_row_7_a_child_leaves_a_with_and_nothing_happens(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: in redis-py the child released the parent's lock here."""
     lock = face.Lock(server.url, name, ttl=TTL)
