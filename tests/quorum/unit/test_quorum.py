@@ -359,6 +359,7 @@ def test_a_server_that_forgot_does_not_vote() -> None:
         servers.acquire(wait=30.0)
     assert servers.now < 1000.01, "they have said how long it takes: too long"
     assert "does not vote for another 60.6 s" in caught.value.nodes["s1"]
+    assert "declare new servers once, by holdfast.declare_new(servers) or `holdfast nodes init`" in caught.value.nodes["s1"]
     assert "nodes init" in caught.value.nodes["s2"]
     assert isinstance(servers.acquire(wait=62.0), Grant)
     assert servers.now == pytest.approx(1000.0 + 1.01 * LONGEST, abs=0.1)
