@@ -7,7 +7,6 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,21 +190,6 @@ def test_a_number_in_the_place_of_blocking(cls: Any, number: Any) -> None:
     with pytest.raises(TypeError, match=rf"^acquire\({re.escape(repr(number))}\): .* pass timeout=.* pass weight=") as caught:
         asyncio.run(acquire) if inspect.iscoroutine(acquire := cls(URL, "x").acquire(number)) else acquire
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("cls", [LOCK, LIB.MultiLock])
-def test_a_lease_of_the_process_that_forked_this_one(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = cls(URL, ["x"]) if cls is LIB.MultiLock else cls(URL, "x")
-    held_lease = SimpleNamespace(over=False)
-    core = SimpleNamespace(process=SimpleNamespace(here=False), held_lease=held_lease, is_over=lambda: True)
-    lock._current = core
-    with pytest.raises(
-        NotHeld, match=r"^lock 'x' is not held by this process: the lease belongs to the process that forked this"
-    ):
-        lock.release()
-    held_lease.over = True
-    with pytest.raises(NotHeld, match=r"^lock 'x' is not held by this object$"):
-        lock.release()
 
 
 def test_what_is_not_held() -> None:

@@ -88,12 +88,16 @@ def test_row_7_a_child_holds_nothing(face: Face, server: PrivateServer, admin: A
 
 
 @pytest.mark.fault(7)
-def test_row_7_a_child_does_not_release_several_locks(server: PrivateServer, name: str) -> None:
-    """Row 7: the error says whose the leases are."""
-    locks = holdfast.MultiLock([holdfast.Lock(server.url, f"{name} {number}", ttl=TTL) for number in (1, 2)])
-    assert locks.acquire()
-    assert "the lease belongs to the process that forked this one" in in_child(locks.release)
-    locks.release()
+@pytest.mark.parametrize("several", [False, True], ids=["Lock", "MultiLock"])
+def test_row_7_the_error_in_a_child_says_whose_the_lease_is(server: PrivateServer, name: str, *, several: bool) -> None:
+    """Row 7: but not if the lease was released before the fork."""
+    locks = [holdfast.Lock(server.url, f"{name} {number}", ttl=TTL) for number in (1, 2)]
+    lock = holdfast.MultiLock(locks) if several else locks[0]
+    assert lock.acquire()
+    assert "is not held by this process: the lease belongs to the process that forked this one" in in_child(lock.release)
+    lock.release()
+    assert in_child(lock.release).startswith("NotHeld: ")
+    assert "forked" not in in_child(lock.release)
 
 
 @pytest.mark.fault(7)
