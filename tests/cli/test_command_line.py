@@ -151,7 +151,7 @@ def test_a_command_line_of_flock(capfd: pytest.CaptureFixture[str]) -> None:
         (["jobs", "puase", "x"], "ACTION: puase; did you mean pause?; it is one of history, pause, "),
         (["jobs", "delete", "x"], "ACTION: delete; did you mean remove?; it is one of history, pause, "),
         (["nodes", "status"], "ACTION: status; without an action, it shows the servers; it is one of init "),
-        (["server", "start"], "ACTION: start; --port N runs one, and local:// starts this machine's own at its first use; "),
+        (["server", "start"], "ACTION: start; --port N runs a server, and local:// starts this machine's own server at its "),
         (["completion", "powershell"], "SHELL: powershell; it is one of bash, zsh, fish "),
         (["run", "--on-lost", "die", "x", "true"], "value of --on-lost: die; it is one of term, kill, warn "),
     ],
@@ -227,7 +227,7 @@ def test_a_ticket_is_no_argument(capfd: pytest.CaptureFixture[str], arguments: s
     ticket = tickets.write(spec(), current().token(), 1).reveal()
     code, out, err = said(capfd, "release", *arguments.replace("TICKET", ticket).split())
     assert (code, out, ticket in err, len(err.splitlines())) == (64, "", False, 1)
-    assert err.startswith("holdfast: a ticket is never an argument, because every user of this machine can see those: set HOLD")
+    assert err.startswith("holdfast: a ticket is never an argument, because every user of this machine can see arguments: ")
 
 
 # The command after the name

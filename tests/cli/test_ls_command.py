@@ -199,7 +199,10 @@ def test_a_lock_of_acquire_is_broken(hf: Holdfast, ask: Callable[..., tuple[int,
     assert hf.popen([*PROGRAM, "acquire", name, "--ttl", "60"]).wait(20) == 0
     code, out, _ = ask("break", name, "--yes")
     assert (code, out.startswith(f"{name}: revoked from {socket.gethostname()}:")) == (0, True)
-    assert " (acquire), which was not reached, and learns of it when it renews or releases the lock; it is free; fence " in out
+    said = (
+        " (acquire), which was not reached, and notices the loss when it renews or releases the lock; the lock is free; fence "
+    )
+    assert said in out
 
 
 def test_breaking_without_a_terminal_wants_a_yes(

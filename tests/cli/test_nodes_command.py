@@ -44,7 +44,7 @@ def test_from_new_servers_to_one_that_forgets(new_server: NewServer, capfd: pyte
     servers[2].restart()
     code, text = nodes("init")
     assert code == 2, "a server that has forgotten is not declared new by mistake"
-    assert "others vote already, so this one may have lost the locks that it granted" in text
+    assert "other servers vote already, so this server may have lost the locks that it granted" in text
     with holdfast.Redlock(urls, "held", wait=0, answer_within=2):  # both others have to answer
         pass
     code, text = nodes("init")

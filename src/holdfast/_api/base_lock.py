@@ -332,8 +332,8 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         """Raise RuntimeError if the caller would wait for itself forever, because it is inside a ``with`` of this lock."""
         if wait is None and self._is_callers(inside=True):
             raise RuntimeError(
-                f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so it would "
-                f"wait for itself: {self._again}"
+                f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so the "
+                f"call would wait for itself: {self._again}"
             )
 
     @staticmethod

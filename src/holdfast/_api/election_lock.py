@@ -138,7 +138,7 @@ class BaseTermCore(LeaseCore):
         self.look_again()
 
     def taken_away(self) -> NoReturn:
-        if self.held_lease.lose("its key is gone, or another client holds it"):
+        if self.held_lease.lose("its key is gone, or another client holds the lock"):
             self.forget()
             self.notice_loss()
         raise self.lease_lost()

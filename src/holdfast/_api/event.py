@@ -77,14 +77,15 @@ class Named:
             raise ConfigError(f"{self._what}: {error}; nothing was changed", parameter="name", **facts) from None
         except CountMismatch as error:
             raise ConfigError(
-                f"{self._what} was created elsewhere with {parameter}={error.number}: all users must pass the same; reset() "
-                "changes it to that of this object",
+                f"{self._what} was created elsewhere with {parameter}={error.number}: all users must pass the same "
+                "number; reset() changes the number to that of this object",
                 parameter=parameter,
                 **facts,
             ) from None
         except Forgotten:
             raise ServerError(
-                f"{self._what}: the server has lost what was counted (restarted without its data, flushed, or deleted)", **facts
+                f"{self._what}: the server has lost the count (by a restart, a flush or a deletion)",
+                **facts,
             ) from None
 
 

@@ -239,7 +239,7 @@ class LeaseCore(UserLease, Owner):
             held_lease.ttl = ttl
             held_lease.renewed(made, sent, ttl, numbered=numbered)
             self.look_again()
-        elif held_lease.lose("its key is gone, or another client holds it"):
+        elif held_lease.lose("its key is gone, or another client holds the lock"):
             self.forget()
             self.notice_loss()
         return kept
@@ -332,7 +332,7 @@ class LeaseCore(UserLease, Owner):
                         held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight, attempt
                     )
                 if not known:
-                    held_lease.lost = held_lease.lost or "another client held the lock, or nobody, when it was released"
+                    held_lease.lost = held_lease.lost or "at its release, another client or nobody held the lock"
         except WireError as error:
             if not held_lease.lost:
                 raise server_error(held_lease.spec, error) from cause(error)
@@ -621,8 +621,8 @@ class AioCore(UserLease):
             return
         self.leave_to_keeper()
         raise RuntimeError(
-            f"lock {self.name!r} was acquired in an event loop that is closed: it is released now, but this cannot be awaited; "
-            "acquire and release a lock in the same event loop"
+            f"lock {self.name!r} was acquired in an event loop that is closed: the keeper thread releases the lock, but "
+            "the release cannot be awaited; acquire and release a lock in the same event loop"
         )
 
     def end_of_body(self, error: BaseException | None) -> BaseException | None:

@@ -423,9 +423,9 @@ class BaseOnce(Steps):
         except WireError as error:
             refused_too = isinstance(error, Refused) and not error.transient
             what = (
-                "the result is not stored: it may"
+                "the result is not stored, so the function may"
                 if refused_too
-                else ("it is unknown whether the result is stored: if storing does not succeed before the lease ends, it may")
+                else "it is unknown whether the server has stored the result: if not, the function may"
             )
             warning = f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again"
         running.attempt.may_be_on_server = False
@@ -447,7 +447,7 @@ def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
         return told(error, job.what, **job.facts)
     if isinstance(error, flight.TooLong):
         return ConfigError(
-            f"{job.what} ran before, and {error}: pass a max_size of at least that to read it; the function has not run now",
+            f"{job.what} ran before, and {error}: pass at least this max_size to read the result; the function has not run now",
             parameter="max_size",
         )
     return ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template")

@@ -102,7 +102,7 @@ def _check_number(number: int) -> None:
     if number == 1:
         raise _bad("one server cannot form a majority: use holdfast.Lock, or pass at least three servers")
     if number == 2:
-        raise _bad("with two servers both are needed, so such a lock fails more often than on one; pass three, or use one")
+        raise _bad("a lock on two servers needs both, so it fails more often than on one; pass three, or one")
     if number % 2 == 0:
         raise _bad(
             f"{number} servers tolerate no more failures than {number - 1}, because a majority is needed: pass an odd number "
@@ -317,7 +317,7 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
         away = [name for name, code in zip(server_set.names, found, strict=True) if isinstance(code, str)]
         if away:
             return {
-                name: _declared(code, f"not declared: {', '.join(away)} did not answer, and may have data of this list")
+                name: _declared(code, f"not declared: {', '.join(away)} did not answer, and may store locks")
                 for name, code in zip(server_set.names, found, strict=True)
             }
         if any(code[0] == 0 for code in found):
@@ -348,13 +348,13 @@ def _declared(code: Any, new: str = "") -> str:
         case [0]:
             said = READY
         case [codes.NEW_SERVER]:
-            said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it will vote by itself later"
+            said = new or f"not declared: other servers vote already, so this server {FORGOTTEN}; it will vote by itself later"
         case [codes.QUARANTINED, int(ms)]:
-            said = f"not declared: it {FORGOTTEN}; it will vote by itself in {ms / 1000:.1f} s"
+            said = f"not declared: the server {FORGOTTEN}; it will vote by itself in {ms / 1000:.1f} s"
         case [codes.OTHER_LEASE, int(ms)]:
-            said = f"not declared: it was declared with another longest lease, {ms / 1000:g} s"
+            said = f"not declared: the server was declared with another longest lease, {ms / 1000:g} s"
         case [codes.OTHER_SERVERS, bytes()]:
-            said = "not declared: it belongs to another list of servers"
+            said = "not declared: the server belongs to another list of servers"
         case _:
             said = in_the_way(code).why
     return said

@@ -76,12 +76,12 @@ class BaseSide(PermitsLock[L, Client]):
         if self._writes and (reads or writes) is not None:
             raise RuntimeError(
                 f"{self._what} {self.name!r} is held for reading by this thread or task: a reader cannot become a writer, "
-                "because two readers that tried would wait for each other forever; release it first"
+                "because two readers that tried would wait for each other forever; release the lock first"
             )
         if reads is not None:
             raise RuntimeError(
-                f"{self._what} {self.name!r} is held for reading by this thread or task already: acquired again, it could wait "
-                "behind a writer that waits for this reader"
+                f"{self._what} {self.name!r} is held for reading by this thread or task already: a second acquisition could "
+                "wait behind a writer that waits for the end of the first; release the lock first"
             )
         return super()._new_attempt(driver)
 

@@ -171,7 +171,7 @@ class Issue:
             self._lost("issuing a ticket was interrupted, so the lock was released")
             raise
         if isinstance(found, Void):
-            raise self._lost("its key is gone, or another client holds it")
+            raise self._lost("its key is gone, or another client holds the lock")
         held_lease.end()
         self._core.handed_over = True
         self._core.count_time(self._core.process.clock())

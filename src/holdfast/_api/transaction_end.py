@@ -44,8 +44,8 @@ def _check(lock: Any, method: str, wanted: str) -> None:
         raise TypeError(f"expected a {wanted}, not {lock!r}")
     if isinstance(lock, Reentrant):
         raise TypeError(
-            f"{lock!r} belongs to the thread or task that acquires it, but another one may end the transaction: use a Lock, or "
-            "acquire this lock outside of the transaction"
+            f"{lock!r} belongs to the thread or task that acquires it, but another thread or task may end the transaction: "
+            "use a Lock, or acquire this lock outside of the transaction"
         )
 
 

@@ -31,7 +31,7 @@ def _read_acquire(raw: object) -> Reply:
         case [codes.OTHER_COUNT, 0]:
             return Conflict("the number of permits is not set yet: pass a limit")
         case [codes.OTHER_COUNT, int(limit)]:
-            return Conflict(f"its other users have a limit of {limit}: pass the same limit, or change it for all (set_limit)")
+            return Conflict(f"its other users have a limit of {limit}: pass the same limit, or call set_limit()")
         case [codes.TOO_MANY, int(limit)]:
             return Conflict(f"more permits were requested than its limit of {limit}")
         case _:

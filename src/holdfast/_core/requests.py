@@ -152,10 +152,10 @@ class Conflict(NamedTuple):
 
 
 _ADVICE = {
-    b"fence": "set it to a number above every fence that was issued, for example the server's time in microseconds",
+    b"fence": "set the field to a number above every fence that was issued, for example the server's time in microseconds",
     b"lease": "declare the server again (holdfast nodes init --force)",
 }
-_OTHERWISE = "correct it, or delete the key if nobody uses it"
+_OTHERWISE = "correct the number, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:

@@ -113,7 +113,9 @@ def read(stamp: Stamp, raw: bytes) -> float:
     if EARLIEST <= number / stamp.unit < LATEST:
         return number / stamp.unit
     if EARLIEST <= number * stamp.unit / 1000 < LATEST:
-        raise Strange(f"its key holds a Unix time in {other}, but this lock counts in {ours}: all must pass the same unit=")
+        raise Strange(
+            f"its key holds a Unix time in {other}, but this lock counts in {ours}: all clients must pass the same unit="
+        )
     raise Strange(f"its key holds the number {found[1].decode()}, which is not a Unix time in {ours} from 1973 to 5138")
 
 

@@ -22,8 +22,8 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
     limit = getattr(client.connection_pool, "max_connections", None)
     if isinstance(limit, int) and limit < 2:
         raise ConfigError(
-            f"client: its pool has max_connections={limit}, which holdfast needs for notifications, so that no lease could be "
-            f"renewed. holdfast cannot open connections of {what} itself: pass a client with at least 3",
+            f"client: its pool has max_connections={limit}. holdfast needs one connection for notifications, so none is left "
+            f"for renewals, and it cannot open connections of {what} itself: pass a client with at least 3",
             parameter="client",
         )
     key = ("client", id(client.connection_pool))

@@ -60,10 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--inspect",
         action="store_true",
-        help="instead of the rights for locks, print those to read\nlocks and their tokens: for ls, show, wait and watch",
+        help="instead of the rights for locks, print the rights to\nread locks and tokens: for ls, show, wait and watch",
     )
     add(
-        "--break", action="store_true", help="instead of the rights for locks, print those to read\nand revoke locks: for break"
+        "--break",
+        action="store_true",
+        help="instead of the rights for locks, print the rights to\nread and revoke locks: for break",
     )
     add("--election", action="store_true", help="also grant the rights that elections need")
     add("--events", action="store_true", help="also grant what events, latches and barriers need")

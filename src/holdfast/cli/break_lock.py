@@ -82,9 +82,9 @@ def _tell(args: argparse.Namespace, lock: LockInfo, broken: Broken | None) -> in
         told = (
             "which was notified"
             if broken.told
-            else "which was not reached, and learns of it when it renews or releases the lock"
+            else "which was not reached, and notices the loss when it renews or releases the lock"
         )
-        after = "the next waiter holds it" if broken.handed_over else "it is free"
+        after = "the next waiter holds the lock" if broken.handed_over else "the lock is free"
         print(output.clean(f"{lock.name}: revoked from {lock.holder}, {told}; {after}; fence {broken.fence}"))
     return 0
 

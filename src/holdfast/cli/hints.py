@@ -73,7 +73,9 @@ NEEDLESS = {"-F": _CHILD, "--no-fork": _CHILD, "-o": _NO_FILE, "--close": _NO_FI
 
 ACTIONS: dict[str, dict[str, str]] = {
     "jobs": {**dict.fromkeys(("list", "ls", "show", "status"), "without an action, it lists the jobs"), "delete": "remove"},
-    "server": dict.fromkeys(("start", "run"), "--port N runs one, and local:// starts this machine's own at its first use"),
+    "server": dict.fromkeys(
+        ("start", "run"), "--port N runs a server, and local:// starts this machine's own server at its first use"
+    ),
     "nodes": dict.fromkeys(("list", "ls", "show", "status"), "without an action, it shows the servers"),
 }
 """For each subcommand, maps words that are not among its actions to the right action, or to a hint of several words."""
@@ -142,7 +144,7 @@ def for_ticket(text: str) -> str:
     if not re.search(r"\bhft\d+\.[\w-]{40}", text):
         return ""
     return (
-        "a ticket is never an argument, because every user of this machine can see those: "
+        "a ticket is never an argument, because every user of this machine can see arguments: "
         "set HOLDFAST_TICKET, or pass --ticket-file PATH (- for stdin)"
     )
 

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("init",),
         metavar="init",
-        help="declare that the servers are new, so that they vote at\nonce: no lock was ever on them, or all have expired",
+        help="declare the servers new, so that they vote at once; only\nif they never had locks, or all of these have expired",
     )
     servers.add_options(parser)
     parser.add_argument(

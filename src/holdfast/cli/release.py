@@ -16,7 +16,7 @@ TICKET = "HOLDFAST_TICKET"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"The ticket is read from --ticket-file (- for stdin) or from {TICKET}.\n"
-        "It is never an argument, because every user of this machine can see those."
+        "It is never an argument: every user of this machine can see arguments."
     )
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     parser.add_argument("--ticket-file", metavar="PATH", help="file that `acquire` wrote; removed after the release")

@@ -122,7 +122,7 @@ def _clock(facts: Facts, terms: Terms) -> Iterator[Finding]:
     which = "ahead of" if facts.ahead > 0 else "behind"
     said = f"its clock is {off:.3g} s {which} ours" if off > facts.doubt else "its clock agrees with ours"
     if off > SKEW + facts.doubt:
-        why = "leases do not depend on it, but fences after a failover to another server do"
+        why = "leases do not depend on this clock, but fences after a failover to another server do"
         yield Finding("note", "clock", said, why, "run NTP on both")
     else:
         yield Finding("ok", "clock", said)
@@ -133,7 +133,7 @@ def _memory(facts: Facts, _terms: Terms) -> Iterator[Finding]:
     policy = info.get("maxmemory_policy") or facts.setting("maxmemory-policy")
     if policy is None:
         why = "a server that evicts keys evicts locks"
-        yield Finding("note", "memory", "maxmemory-policy is unknown", why, "make sure that it is noeviction")
+        yield Finding("note", "memory", "maxmemory-policy is unknown", why, "set it to noeviction")
         return
     limit, used = facts.number("maxmemory"), facts.number("used_memory")
     if policy != "noeviction":
@@ -354,7 +354,9 @@ def _clocks(servers: Sequence[Facts]) -> Iterator[Finding]:
         why = f"a server issues no fence more than {HINT:g} s ahead of its clock, so each lock takes one more round"
         yield Finding("problem", "clock", said, why, "run NTP on all")
     elif apart > SKEW + doubt:
-        yield Finding("warning", "clock", said, f"beyond {HINT:g} s each lock takes one more round", "run NTP on all")
+        yield Finding(
+            "warning", "clock", said, f"if this grows beyond {HINT:g} s, each lock takes one more round", "run NTP on all"
+        )
     else:
         yield Finding("ok", "clock", f"the clocks agree, within {max(apart, doubt):.2g} s")
 

@@ -90,8 +90,8 @@ class Engine:
         definition = change.definition
         if change.origin not in ("", job.origin, job.agreed):
             log.warning(
-                "job %r is served by two programs: as %s here, and as %s by %s; %s was declared last, and counts. Each tick "
-                "runs in one of them: unless they are two releases of one program, give each its own schedule name",
+                "job %r is served by two programs: as %s here, and as %s by %s; %s was declared last, and is used. Each tick "
+                "runs in one of the two: unless they are two releases of one program, give each its own schedule name",
                 job.name,
                 job.origin,
                 change.origin,
@@ -109,7 +109,7 @@ class Engine:
             )
         else:
             log.warning(
-                "job %r was declared anew by another process, as %s, which counts from now on; this process declares it as %s",
+                "another process has redefined job %r as %s, which is used from now on; this process defines the job as %s",
                 job.name, _s(definition), _s(job.definition),
             )  # fmt: skip
 

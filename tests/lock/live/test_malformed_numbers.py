@@ -50,7 +50,7 @@ def test_a_fence_that_is_no_number_is_refused_until_it_is_set(server: PrivateSer
     with Redis.from_url(server.url) as redis:
         redis.hset(state, "fence", odd)
         for said in refusals(kind, server.url, name):
-            for words in (name, state, "'fence'", repr(odd[:40]), "set it to a number above every fence that was issued"):
+            for words in (name, state, "'fence'", repr(odd[:40]), "set the field to a number above every fence that was"):
                 assert words in said
         assert redis.hget(state, "fence") == odd.encode(), "nobody knows which fences there were"
         assert not redis.exists(f"hf:{{{name}}}")
@@ -94,5 +94,5 @@ def test_the_count_of_a_latch(server: PrivateServer, name: str) -> None:
     latch.count_down()
     with Redis.from_url(server.url) as redis:
         redis.hset(f"hf:{{{name}}}", "left", "1e400")
-    with pytest.raises(holdfast.ConfigError, match="correct it, or delete the key"):
+    with pytest.raises(holdfast.ConfigError, match="correct the number, or delete the key"):
         latch.count_down()

@@ -136,7 +136,7 @@ def test_acquire_here_and_release_there(server: PrivateServer, name: str, caplog
     lock = holdfast.Lock(server.url, name)
 
     def said() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "which it holds itself" in record.getMessage()]
+        return [record.getMessage() for record in caplog.records if "and holds this lock itself" in record.getMessage()]
 
     def release() -> None:
         until(said)
@@ -160,7 +160,7 @@ def test_the_same_in_asyncio(server: PrivateServer, name: str, caplog: pytest.Lo
         lock: Any = aio.Lock(server.url, name)
 
         async def release() -> None:
-            await asyncio.to_thread(until, lambda: "which it holds itself" in caplog.text)
+            await asyncio.to_thread(until, lambda: "and holds this lock itself" in caplog.text)
             await lock.release()
 
         await lock.acquire()
@@ -171,7 +171,7 @@ def test_the_same_in_asyncio(server: PrivateServer, name: str, caplog: pytest.Lo
 
     with caplog.at_level(logging.WARNING, "holdfast.keeper"):
         asyncio.run(main())
-    assert caplog.text.count("which it holds itself") == 1
+    assert caplog.text.count("and holds this lock itself") == 1
 
 
 def test_an_election_inside_itself(server: PrivateServer, name: str) -> None:

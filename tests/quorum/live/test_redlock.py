@@ -315,9 +315,10 @@ def test_names_of_ones_own(new_server: NewServer, face: Face, name: str) -> None
     assert face.enter(other).fence > lease.fence
     face.leave(other)
     assert declare_new([server.url for server in servers]) == dict.fromkeys(
-        [f"127.0.0.1:{server.port}" for server in servers], "not declared: it belongs to another list of servers"
+        [f"127.0.0.1:{server.port}" for server in servers], "not declared: the server belongs to another list of servers"
     )
-    assert set(declare_new(tcp, max_ttl=5).values()) == {"not declared: it was declared with another longest lease, 60 s"}
+    other = "not declared: the server was declared with another longest lease, 60 s"
+    assert set(declare_new(tcp, max_ttl=5).values()) == {other}
 
 
 def test_somebody_elses_data(five: Group, face: Face, name: str) -> None:

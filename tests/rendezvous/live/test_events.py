@@ -249,7 +249,7 @@ def test_who_waits_is_told_when_the_server_has_lost_what_was_counted(
     until(lambda: listed(look, name))
     look.delete(f"hf:{{{name}}}", f"hf:{{{name}}}:waiters")
     assert isinstance(error := waiting.exception(5), ServerError)
-    assert "the server has lost what was counted" in str(error)
+    assert "the server has lost the count" in str(error)
 
 
 def test_workers_count_down_from_several_processes(server: PrivateServer, name: str) -> None:

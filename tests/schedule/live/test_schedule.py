@@ -462,7 +462,7 @@ def test_another_definition_counts_for_all(own: PrivateServer, caplog: pytest.Lo
         ran.clear()
         until(lambda: len(ran) > 2)
         assert set(ran) == {"old"}, "its own function, at the new times"
-    assert "declared anew by another process" in caplog.text
+    assert "another process has redefined job" in caplog.text
     assert "had another definition before" in caplog.text
 
 

@@ -656,7 +656,7 @@ def test_a_result_for_which_the_server_refuses_even_a_mark_may_run_again(new_ser
             admin.acl_setuser("worker", enabled=True, commands=["-set"])
             return 1
 
-        with pytest.warns(HoldfastWarning, match="the result is not stored: it may run again") as warned:
+        with pytest.warns(HoldfastWarning, match="the result is not stored, so the function may run again") as warned:
             assert job.run(work, key="a").value == 1
         assert "later calls raise" not in str(warned[0].message), "as nothing is stored"
 

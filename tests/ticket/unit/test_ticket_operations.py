@@ -294,7 +294,7 @@ def test_where_nobody_knows_all_is_given_back(stage: Stage, fault: Fault) -> Non
 
 
 def test_a_lock_that_was_lost_gives_none(stage: Stage) -> None:
-    with pytest.raises(LeaseLost, match="its key is gone, or another client holds it"), Lock(URL, "x") as lease:
+    with pytest.raises(LeaseLost, match="its key is gone, or another client holds the lock"), Lock(URL, "x") as lease:
         stage.server.take(OTHER, 30)
         lease.ticket()
     assert lease.lost.is_set()

@@ -158,7 +158,7 @@ def minority_away(cast: Cast) -> Facts:
 def one_forgets(cast: Cast) -> Facts:
     """Scene 3: one server restarts without its data. It casts no vote for a while, and the other servers still grant locks."""
     holder = cast.holder
-    cast.screen.title("3. These two go on; server 1 is killed with -9, and starts again, empty")
+    cast.screen.title("3. Servers 4 and 5 go on; server 1 is killed with -9, and starts again, empty")
     held = cast.hold(holder, cast.kept)
     wait_for(lambda: len(cast.votes(cast.kept)) == SERVERS, "not all servers have voted for the lock")
     cast.say(f"process {holder.pid} holds a lock, fence {held['fence']}; all {SERVERS} servers know")
@@ -175,7 +175,7 @@ def one_forgets(cast: Cast) -> Facts:
     quiet = time.monotonic() - killed
     holder.tell("left")
     left = holder.hear()["left"]
-    cast.say(f"it casts no vote for {quiet:.2f} s; another lock is acquired {takes} times meanwhile")
+    cast.say(f"server 1 casts no vote for {quiet:.2f} s; another lock is acquired {takes} times meanwhile")
     cast.say(f"process {holder.pid} {'still holds' if left else 'has LOST'} the lock that it held before")
     return {
         "quiet": round(quiet, 3),
@@ -188,8 +188,8 @@ def one_forgets(cast: Cast) -> Facts:
 def judge_one_forgets(facts: Facts) -> list[Check]:
     itself = facts["voted"] and facts["quiet"] >= MAX_TTL
     return [
-        Check(f"it votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
-        Check("locks can be acquired without it", facts["takes_without"] > 0),
+        Check(f"server 1 votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
+        Check("locks can be acquired without server 1", facts["takes_without"] > 0),
         Check("the process that held a lock has not lost it", facts["left"] > 0),
     ]
 
@@ -256,7 +256,7 @@ def majority_away(cast: Cast) -> Facts:
         good = ended["until"] - stopped
         cast.say(f"process {holder.pid} {'finds' if ended['told'] else 'does NOT find'} its lease lost after {good:.2f} s")
     left = _left(cast, name)
-    cast.say(f"they go on: {f'votes on servers {_listed(left)}' if left else 'no vote is left on any server'}")
+    cast.say(f"servers 3, 4 and 5 go on: {f'votes on servers {_listed(left)}' if left else 'no vote is left on any server'}")
     return {
         "error": asked["error"],
         "seconds": round(asked["seconds"], 3),
@@ -316,7 +316,7 @@ def replica_promoted(cast: Cast) -> Facts:
     asked = _single(one, cast.primary, "cautious", 1)
     cast.say(f"process {one.pid} asks for a lock with replicas=1: {_came(asked)}")
     first = _single(one, cast.primary, "invoice")
-    cast.say(f"process {one.pid} asks for a lock without: {_came(first)}")
+    cast.say(f"process {one.pid} asks for a lock without replicas=: {_came(first)}")
     cast.primary.kill()
     cast.copy.replicaof("NO", "ONE")
     cast.say("the primary is killed with -9, and the replica is promoted")

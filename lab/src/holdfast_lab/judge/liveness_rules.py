@@ -428,7 +428,7 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
                 if known and there and process_of(waits.who) != process:
                     outside = waits
         if outside is not None or taken_for > LIMIT * DRIFT:
-            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for too long"
+            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had handed the lock on for too long"
             text = f"{process} handed {event.lock!r} on at {case.ms(event.at)}, for the {len(attempts)}. time, while {what}"
             yield Violation("R8", text, (event,) if outside is None else (outside, event))
             return

@@ -96,7 +96,8 @@ def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 "R18", not all(at > case.due(since, limits.handover, _felt(case, place)) + ROUNDING for place in heads.values())
             ):
                 names = " or ".join(place.event.who for place in heads.values())
-                text = f"{names} is first in the queue of {lock!r}, and enough is free from {case.ms(since)} to {case.ms(at)}"
+                span = f"from {case.ms(since)} to {case.ms(at)}"
+                text = f"{names} is first in the queue of {lock!r}, and enough permits are free {span}"
                 yield Violation("R18", text, tuple(place.event for place in heads.values()))
                 break
 

@@ -199,7 +199,7 @@ def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
             continue
         case.docket.decide("L2")
         if not any(since <= end.at and until >= wait.at for since, until in spans):
-            yield Violation("L2", f"{end.attempt} is released, but nothing was open during its wait")
+            yield Violation("L2", f"{end.attempt} is released, but the latch or event was not open during its wait")
 
 
 def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[float]) -> Iterator[Violation]:

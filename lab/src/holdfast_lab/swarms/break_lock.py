@@ -177,7 +177,7 @@ def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
     if not _was_meant(case, attack, hold) or case.docket.decide("K3", bool(felt)):
         return
     if min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN:
-        text = f"{hold.who} was notified at {case.ms(attack.came)} that {hold.lock!r} was broken, but still believed in it"
+        text = f"{hold.who} was notified at {case.ms(attack.came)} that {hold.lock!r} was broken, but still relied on it"
         yield Violation("K3", text, (hold.taken,))
 
 

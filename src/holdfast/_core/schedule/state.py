@@ -190,7 +190,7 @@ class ScheduleState:
             if run.verdict == "timed-out" and now >= run.told_at + ABANDON_AFTER_S:
                 run.over = True
                 self.todo.append(AbandonRun(run))
-                self._ended.append(End(run, run.verdict, f"{run.why}, and it did not end"))
+                self._ended.append(End(run, run.verdict, f"{run.why}, and the run did not end"))
 
     def _cancel(self, run: ActiveRun, now: float, why: str, verdict: str) -> None:
         if not run.verdict:

@@ -46,9 +46,9 @@ def warn_of_own(waits: Sequence[Wait], warned: set[Wait]) -> None:
         if wait.lock in wait.holds and wait not in warned:
             warned.add(wait)
             log.warning(
-                "a thread or task waits for the lock with the key %r, which it holds itself: it waits until another one "
-                "releases the lock, or until its time limit, if it has one. To acquire a lock again while it is held, use "
-                "holdfast.RLock",
+                "a thread or task waits for the lock with the key %r, and holds this lock itself. The wait lasts until another "
+                "thread or task releases the lock, or until its time limit, if it has one. To acquire a lock again while it is "
+                "held, use holdfast.RLock",
                 wait.lock,
             )
 
