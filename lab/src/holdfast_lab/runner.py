@@ -46,7 +46,7 @@ SWARMS = {
 }
 
 JUDGED_IN = 2000
-"""Number of histories of a swarm in which every rule must have judged at least one case."""
+"""In this many histories of a swarm, every rule must have judged at least one case."""
 
 
 def enough(of: str) -> Mapping[str, int]:

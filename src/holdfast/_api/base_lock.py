@@ -59,7 +59,7 @@ class Member(NamedTuple):
     lease_type: Callable[[Any], Any]
     """Class of the leases that users hold."""
     leave: Callable[[Any, BaseException | None], Any]
-    """Releases a lease at the end of a ``with``. Arguments: its internal object, and the exception of the body or None."""
+    """Releases a lease at the end of a ``with``. Arguments: the lease's internal object; the body's exception or None."""
     detach: Callable[[Any], None]
     """Drops the record of an open ``with`` statement, given its lease's internal object. Other code then releases the lease."""
     hold: Callable[[Any, Grant], Any]

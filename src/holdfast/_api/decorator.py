@@ -237,7 +237,7 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
 
 
 def _mark(own: Any, entry: tuple[object, ...], before: frozenset[tuple[object, ...]]) -> None:
-    """Record that the call stack is about to hold the lock ``own``. Raises ConfigError if it would wait for itself.
+    """Record that the call stack is about to hold the lock ``own``. Raises ConfigError if the stack would wait for itself.
 
     ``entry``: the calling thread or task, the lock's servers and its key. ``before``: the entries of the locks that the call
     stack holds already.

@@ -205,7 +205,7 @@ class LeaderLock(BaseSyncLock[Term], BaseLeaderLock[Term, SyncClient]):
             core.finish_interrupted_release()
 
     def leave(self, error: BaseException | None) -> None:
-        """Release the term at the end of its ``with`` statement, whose body has raised ``error``, if any."""
+        """Release the term at the end of its ``with`` statement. ``error``: exception of the body, or None."""
         self._leave(self._entered.innermost(self._owner()), error)
 
     def give_back_entered(self) -> None:

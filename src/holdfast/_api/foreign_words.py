@@ -142,7 +142,7 @@ _OF = {
     "schedule file": SCHEDULE_FILE,
     "acquire": ACQUIRES,
 }
-"""Tables of hints of the classes and functions that do not use `LOCKS`, by their name."""
+"""Tables of hints, by the name of the class or function that uses the table instead of `LOCKS`."""
 
 _SHOW = "call holdfast.Inspector(...).show(name), or `holdfast show NAME`, which name the holder"
 LOCK_METHODS: Words = {
@@ -167,8 +167,8 @@ LOCK_METHODS: Words = {
     "force_release": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to end the lease of its holder",
     "ttl": "use lock.lease.remaining()",
 }
-"""Methods and attributes of locks of other libraries, and what a lock or its lease of holdfast has instead. The tables below
-are for the other classes of holdfast."""
+"""Methods and attributes that locks of other libraries have, each with its replacement in a lock or lease of holdfast. The
+tables below are for the other classes of holdfast."""
 
 SEMAPHORE_METHODS: Words = {**LOCK_METHODS} | dict.fromkeys(
     ("value", "permits", "capacity", "size"), "call limit() for the number of permits, or available() for the free ones"

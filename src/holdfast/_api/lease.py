@@ -116,8 +116,8 @@ class LockLease(Lease):
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, the
         ticket expires, and the next waiter acquires the lock.
 
-        Raises LeaseLost if the lease is lost. Also raises it, and releases the lock, if the server does not confirm the ticket.
-        Raises NotHeld if it was released. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
+        Raises NotHeld if the lease was released, LeaseLost if it is lost. If the server does not confirm the ticket, releases
+        the lock and raises LeaseLost. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
         """
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
@@ -175,8 +175,8 @@ class AioLockLease(AioLease):
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, the
         ticket expires, and the next waiter acquires the lock.
 
-        Raises LeaseLost if the lease is lost. Also raises it, and releases the lock, if the server does not confirm the ticket.
-        Raises NotHeld if it was released. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
+        Raises NotHeld if the lease was released, LeaseLost if it is lost. If the server does not confirm the ticket, releases
+        the lock and raises LeaseLost. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
         """
         from holdfast._api import ticket
 

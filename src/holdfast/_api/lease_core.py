@@ -287,7 +287,7 @@ class LeaseCore(UserLease, Owner):
         return (queue is None or not queue.queue) and not (self.passed or self.held_lease.over or not self.process.here)
 
     def try_release(self) -> Any:
-        """Release the lease by one request. Return (in asyncio, awaitable) True if done, False if not begun, else None."""
+        """Try to release by one request. Return (asyncio: awaitable) True: done; False: nothing was sent; None: unfinished."""
         return self.driver.release(self.attempt, self.held_lease, self)
 
     def hand_on(self) -> bool:
@@ -712,8 +712,8 @@ class Entered(Generic[C]):
         self._cores = [*(self._cores or []), core]
 
     def innermost(self, owner: int) -> C:
-        """Return the innermost lease that the thread or task ``owner`` has entered; if it has none, the last one that any
-        entered.
+        """Return the innermost lease that the thread or task ``owner`` has entered. If there is none, return the lease that
+        any thread or task entered last.
 
         One task may set up a test fixture, and another task tear it down.
         """

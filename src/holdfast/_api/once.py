@@ -408,7 +408,7 @@ class BaseOnce(Steps):
     async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
         """Store a result or an exception. If it is too large, store only that the function has run, and warn.
 
-        Return True if either was stored, False if the lease was lost. After an error of the server, warn and return None.
+        Return True if something was stored, False if the lease was lost. After an error of the server, warn and return None.
         """
         job, load, kept = running.job, running.load, None
         if kind != flight.MARK and len(data) > self._max_size:

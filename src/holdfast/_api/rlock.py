@@ -85,7 +85,7 @@ class Holdings(dict[Mark, Holding]):
         return holding
 
     def leave(self, mark: Mark) -> Holding | None:
-        """Count one acquisition less. If there is only one, return its holding instead, whose lease the caller must release.
+        """Count one acquisition less. If only one is left, return the holding instead. The caller must then release its lease.
 
         Raises KeyError if there is no holding. With more than one acquisition, raises LeaseLost if the lease was lost, and
         NotHeld if it was released through the `Lease` object.
@@ -172,7 +172,7 @@ class BaseOwnedCore(LeaseCore):
     """The internal object of the lease of an RLock, which its owner (a thread or task) acquired."""
 
     def may_hand_over(self) -> None:
-        """Raise NotHeld unless the caller owns the lock and has acquired it once, because other code may rely on the lock."""
+        """Raise NotHeld unless the caller owns the lock and has acquired it exactly once. Outer code may still need it."""
         mine = next((holding for holding in holdings().values() if holding.core is self), None)
         why = ""
         if mine is None:
@@ -396,7 +396,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         del mine[self._mark]
 
     def _once_less(self, count: int) -> None:
-        """Finish an interrupted `release`. ``count``: number of acquisitions before it; 0: nothing was changed yet."""
+        """Finish an interrupted `release`. ``count``: acquisitions before the release; 0: nothing was changed yet."""
         mine = holdings()
         held = mine.get(self._mark)
         if held is not None:

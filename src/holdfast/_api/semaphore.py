@@ -147,7 +147,7 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
 
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
         Acquisitions whose ``with`` has not ended are released last. Raises ReleasedTooOften (a NotHeld and ValueError) if this
-        object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
+        object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one of them is lost. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
         claimed: list[SyncLeaseCore] = []
@@ -168,11 +168,11 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         complete(self._set_limit(limit))
 
     def limit(self) -> int:
-        """Return the number of permits of the semaphore, by asking the server. Raises ServerError if it cannot be reached."""
+        """Ask the server for the limit of the semaphore. Raises ServerError if the server cannot be reached."""
         return complete(self._ask(self._count)).limit
 
     def available(self) -> int:
-        """Return the number of free permits, by asking the server. Raises ServerError if it cannot be reached."""
+        """Ask the server for the number of free permits. Raises ServerError if the server cannot be reached."""
         return complete(self._ask(self._count)).free
 
 
@@ -231,7 +231,7 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
 
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
         Acquisitions whose ``with`` has not ended are released last. Raises ReleasedTooOften (a NotHeld and ValueError) if this
-        object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one was lost before. Raises ServerError if the
+        object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one of them is lost. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
         await self._give_back(n, [])
@@ -245,11 +245,11 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         await self._set_limit(limit)
 
     async def limit(self) -> int:
-        """Return the number of permits of the semaphore, by asking the server. Raises ServerError if it cannot be reached."""
+        """Ask the server for the limit of the semaphore. Raises ServerError if the server cannot be reached."""
         return (await self._ask(self._count)).limit
 
     async def available(self) -> int:
-        """Return the number of free permits, by asking the server. Raises ServerError if it cannot be reached."""
+        """Ask the server for the number of free permits. Raises ServerError if the server cannot be reached."""
         return (await self._ask(self._count)).free
 
 

@@ -67,7 +67,7 @@ class NoLeader(NamedTuple):
 
 
 class NoSuchCandidate(NamedTuple):
-    """The reply that no candidate with the wanted name waits, or that its process cannot be notified."""
+    """The reply that no candidate with the wanted name waits, or that the candidate's process cannot be notified."""
 
     names: tuple[str, ...]
     """Names of the waiting candidates."""
@@ -238,8 +238,8 @@ async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | N
     """Hand the leadership over to the waiting candidate with the name ``to``.
 
     Return False if ``token`` no longer holds the lock. Return NoSuchCandidate, with nothing changed, if no candidate of this
-    name waits, or if its process cannot be notified. Raises Unknown if it is unknown whether the leadership was handed over.
-    Raises another WireError, or KeyConflict, if it was not handed over.
+    name waits, or if the candidate's process cannot be notified. Raises Unknown if it is unknown whether
+    the leadership was handed over. Raises another WireError, or KeyConflict, if it was not handed over.
     """
     call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None

@@ -12,7 +12,7 @@ class Dropped(BaseException):
 
 
 UNDONE = object()
-"""The reply to a request that is not carried out, because the caller of its operation does not run any more."""
+"""The reply to a request that is not carried out, because the code that called the operation has ended."""
 
 
 def _nothing(_request: object) -> object:
@@ -23,8 +23,8 @@ def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothin
     """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
 
     ``do``: function that carries out the requests of the clean-up. It returns `UNDONE` for a request that it cannot carry out.
-    ``begun``: True to raise Dropped inside the operation first; False for an operation that is itself a clean-up, and runs to
-    its end.
+    ``begun``: True: the operation has begun, so raise Dropped inside it, which starts its clean-up. False: the operation is
+    itself a clean-up that has not begun, so run it from its start to its end.
 
     ``operation.close()`` cannot replace this function, because Python prints "coroutine ignored GeneratorExit" if the clean-up
     awaits something.

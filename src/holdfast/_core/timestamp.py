@@ -25,7 +25,7 @@ POLL_FIRST, POLL_MOST = 0.02, 0.25
 """The first and the longest pause, in seconds, between two tries to acquire a busy lock. A release notifies nobody."""
 
 PATIENCE = 30.0
-"""Seconds after the last reply of the server for which an acquire retries during an outage; the ttl, if it is longer."""
+"""During an outage, an acquire retries for this many seconds after the server's last reply, or for the ttl if it is longer."""
 
 EARLIEST, LATEST = 1e8, 1e11
 """Range of the Unix times, in seconds, that a key may hold, from the year 1973 to 5138.

@@ -188,7 +188,7 @@ class Cluster:
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Return the shard of a slot. It stays the same while the slot and the slot ``anchor`` of the shard have one owner."""
+        """Return the shard of a slot. It stays the same while one server owns both the slot and the shard's slot ``anchor``."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
@@ -297,8 +297,8 @@ class Cluster:
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
         """Return the address of a server from an entry of CLUSTER SLOTS.
 
-        A server that does not know its own host sends None, "" or "?". The host of ``told_by``, to which we are connected, then
-        replaces it.
+        A server that does not know its own host sends None, "" or "?" as its host. Then use the host of ``told_by``, the server
+        that sent the entry.
         """
         name = (host or b"").decode()
         address = (name if name not in {"", "?"} else told_by.host, port)

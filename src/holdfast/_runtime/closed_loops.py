@@ -14,7 +14,7 @@ EVERY = 0.5
 """Seconds between two checks whether an event loop was closed, which Python does not report."""
 
 UNDER_WAY = 2.0
-"""Seconds after the end of an operation for which its last requests, such as a release, are assumed to be on their way."""
+"""The last requests of an operation, such as a release, may be on their way for this many seconds after its end."""
 
 
 class LoopDriver(Protocol):

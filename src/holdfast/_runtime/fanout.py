@@ -83,8 +83,8 @@ class Fanout:
             pass  # the pipe is full, so the thread will wake; or the pipe is closed
 
     def _tend(self) -> bool:
-        """Run the queued calls, and return True. If another thread is using the connections, return False. That thread runs
-        them.
+        """Run the queued calls, and return True. If another thread is using the connections, return False: that thread runs
+        the calls.
 
         A queued call may report that a connection is open, even after the end of the poll. It then sends the requests that
         have waited for the connection, such as the withdrawal of a vote.

@@ -31,13 +31,13 @@ CONTINUED_WITHIN = 0.5
 """Seconds to wait for SIGCONT after this process was continued, because another thread may record the signal a little later."""
 
 PATIENCE = 0.2
-"""Seconds in which the guardian must answer a ping after it has missed a deadline. Otherwise it is treated as dead."""
+"""A guardian that has missed a deadline must answer a ping within this many seconds. Otherwise it is treated as dead."""
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 TWICE = 0.2
-"""Seconds after a signal of `ENDING` within which the same signal is treated as a copy, and is not forwarded again."""
+"""If a signal of `ENDING` arrives again within this many seconds, the second one counts as a copy and is not forwarded."""
 
 EX_MAX_RUNTIME = 124
 

@@ -31,7 +31,7 @@ NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100
 
 WARM_UP, TURN = 50, 20
-"""Number of reads at the start that are not measured; number of reads of a contender before the next one reads."""
+"""Number of unmeasured reads at the start, and number of reads after which the next contender gets its turn."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
 """Number of reader processes, number of threads in each, and seconds that a load takes."""

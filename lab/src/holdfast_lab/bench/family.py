@@ -31,7 +31,7 @@ TO_READERS = f"RWLock.write to the first of {READERS} readers"
 TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
 
 TURN = 10
-"""Number of pairs of acquire and release of a contender before the next contender is measured."""
+"""A contender acquires and releases its lock this many times before the next contender is measured."""
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3

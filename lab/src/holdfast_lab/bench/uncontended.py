@@ -13,7 +13,7 @@ from holdfast_lab.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAs
 from holdfast_lab.bench.wiretap import Wiretap
 
 TURN = 20
-"""Number of pairs of acquire and release of a contender before the next contender is measured."""
+"""A contender acquires and releases its lock this many times before the next contender is measured."""
 
 
 def measure(plan: Plan) -> Result:

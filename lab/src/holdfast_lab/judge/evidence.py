@@ -43,10 +43,10 @@ PROMPT = 0.1
 """Shortest time in seconds after which a process may stop waiting for a reply."""
 
 RECONNECTED = 1.0
-"""Seconds after the loss of a connection within which it is open again, if its server can be reached."""
+"""Maximum seconds until a lost connection is open again, if its server can be reached."""
 
 SIGN_OF_LIFE = 1.0
-"""Seconds without a request from a process after which the server may skip its waiters in the queue."""
+"""If a process sends no request for this many seconds, the server may skip the waiters of the process in the queue."""
 
 
 def kind_of(note: str) -> str:

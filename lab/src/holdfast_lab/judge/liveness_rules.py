@@ -17,7 +17,7 @@ from holdfast_lab.judge.permit_rules import wanted_too_much
 from holdfast_lab.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after a process's last request in which the server may still grant locks to its waiters."""
+"""For this many seconds after a process's last request, the server may still grant locks to waiters of the process."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
@@ -402,7 +402,7 @@ def _last_loss(case: Evidence, owner: Ask) -> float:
 
 
 LIMIT = 1.0
-"""Seconds after an acquisition in which a process may hand the lock on."""
+"""A process may hand a lock on for this many seconds after the acquisition."""
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:

@@ -135,8 +135,8 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
     """Return the number of permits that are held at a time, according to the server.
 
-    ``wanted`` is the number of permits for which each acquisition asked, by its name. If the server's clock was set during a
-    lease, the lease lasts until the server frees it.
+    ``wanted``: number of permits that each acquisition requested, by the acquisition's name. If the server's clock was set
+    during a lease, the lease lasts until the server frees it.
     """
     held: dict[str, float] = {}
     for event in scene.server:

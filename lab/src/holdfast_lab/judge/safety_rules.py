@@ -47,7 +47,7 @@ class Limits:
     echo: float = float("inf")
     """Longest delay of a message. A fault that delays messages may have effects for so long after its start."""
     lag: float = 2.0
-    """Longest delay with which a process reacts to the end of a wait or a lease, whose time it knows."""
+    """Longest delay from the known end of a wait or a lease until the process reacts to this end."""
     linger: float = 0.0
     """Longest time for which a process may keep a released lease while no worker asks for it."""
     passes: int = 32

@@ -23,10 +23,10 @@ ROUNDING = 0.002
 """Seconds of tolerance in comparisons of times. Leases are measured in whole milliseconds."""
 
 JUST_NOW = 1.0
-"""Seconds after the end of a run within which its log entry may still be missing."""
+"""The log entry of a run may be missing for this many seconds after the end of the run."""
 
 AROUND = 4.0
-"""Seconds before and after the start of a run in which a fault may have delayed the run or its records."""
+"""A fault may have delayed a run or its records if the fault is at most this many seconds from the start of the run."""
 
 ATTEMPTS = 3
 """How often a tick is tried at most."""
@@ -35,10 +35,10 @@ BESIDE = 10
 """Maximum number of runs of a job at the same time, if it allows more than one."""
 
 ASLEEP = 10.0
-"""Seconds after a server's clock was set forward within which every process has read the server's time again."""
+"""When a server's clock was set forward, every process reads the server's time again within this many seconds."""
 
 SLACK = 2_000_000
-"""Microseconds after a tick in which it may be missing in the records. The request for its run may be under way."""
+"""The records may lack a tick for this many microseconds after it, because the request for its run may be under way."""
 
 
 class Terms(Protocol):
@@ -133,7 +133,7 @@ class Served:
     slack: float
     """Seconds before the start of a run in which a tick may fall due unnoticed (rule S9)."""
     prompt: float
-    """Seconds after a tick within which its run begins, if there are no faults."""
+    """Maximum seconds from a tick to the start of its run, if there are no faults."""
     new_since: Mapping[str, float | None] | None = None
     """Server time in microseconds at which the option ``on_crash=`` of each job was reversed; infinity: never.
 
@@ -148,7 +148,7 @@ class Served:
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """Return whether a fault of these kinds hit the server within one ``ttl`` of the job before the run began."""
+        """Return whether a fault of these kinds hit the server in the last ``ttl`` seconds of the job before the run began."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:

@@ -33,7 +33,7 @@ class Scenario:
     retry: float = 2.4
     """Seconds after which the first client tries again, if it has not acquired the lock."""
     apart: float = 0.0
-    """Seconds by which each client waits longer before it tries again than the client before it in the list."""
+    """Before a retry, each client waits this many seconds longer than the client before it in the list."""
     writes: bool = False
     """True if a holder writes to the protected resource at the end of its work."""
 
@@ -58,7 +58,7 @@ class Fall(NamedTuple):
     """The rule that the lock violates, such as ``R1``."""
     wrong: str
     within: int
-    """Number of schedules within which the search must find the failure."""
+    """Maximum number of schedules that the search may run until it finds the failure."""
     cure: str
     """Name of a later rung that survives the same scenario."""
 

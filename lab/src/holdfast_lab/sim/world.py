@@ -255,7 +255,7 @@ class Process:
         self.cut_off_from: set[Server] = set()
         """Servers whose connections to the process stay open, but carry no message."""
         self.far: dict[Server, float] = {}
-        """Seconds by which each message to or from a server takes longer."""
+        """Additional seconds that each message to or from a server takes."""
         self.turned_away = False
         """True while servers accept no new connection of the process."""
         self._base = EPOCH + offset

@@ -178,7 +178,7 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
     """Return the locks' ``progress_within=`` (None: not set), and draw which holders report progress.
 
-    The random numbers are not those of the rest of the history, so that the rest does not depend on these draws.
+    The draws have a random generator of their own, so the rest of the history does not depend on them.
     """
     rng = random.Random(f"progress {seed}")
     if not renew or rng.random() >= HUNG:
@@ -232,9 +232,9 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
 
 
 def nest(seed: int, rounds: Iterable[Round]) -> bool:
-    """Return True if the locks are RLocks. Then draw which holders acquire their lock again.
+    """Draw whether the locks are RLocks, and return True if they are. Then also draw which holders acquire their lock again.
 
-    The random numbers are not those of the rest of the history, so that the rest does not depend on these draws.
+    The draws have a random generator of their own, so the rest of the history does not depend on them.
     """
     rng = random.Random(f"nested {seed}")
     if rng.random() >= NESTED:

@@ -68,7 +68,7 @@ class Profile:
     far: float
     """Share of the connections that are slow."""
     distance: float
-    """Seconds by which each message takes longer on a slow connection."""
+    """Additional seconds that each message takes on a slow connection."""
     skews: list[float] = field(default_factory=list)
     """Seconds by which each server's clock is ahead of virtual time."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)

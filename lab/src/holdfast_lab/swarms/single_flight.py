@@ -286,10 +286,10 @@ class Case:
         return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
 
     def settled(self, found: Event) -> float:
-        """Return the virtual time since which writes of newer versions make the found version invalid.
+        """Return the virtual time from which on a write of a newer version makes the found version invalid.
 
-        If the version was loaded, return 0: all newer writes count. If a client stored the version directly, return the time at
-        which it had stored it, because the order of writes at the same time is not determined.
+        If the found version was loaded, return 0, because every write of a newer version counts. If a client stored the found
+        version directly, return the end of this store, because two stores at the same time may happen in either order.
         """
         land, put = self.lands.get(found.fence), self.voids.get(found.last)
         loaded = land is not None and land.last == found.last

@@ -77,7 +77,7 @@ DRIFT = 0.004
 
 
 PROMPT = 0.3
-"""Seconds by which a request may exceed its time limit before it violates T4."""
+"""A request violates T4 if it exceeds its time limit by more than this many seconds."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
 """Time that a request may take, as a multiple of its time limit, by `Profile.face`.

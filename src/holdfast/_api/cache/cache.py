@@ -401,7 +401,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
             await self._do(flight.cancel_load(load, failure, how.tags), load.entry)
 
     def _stale_on_error(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
-        """Return the value from before the failed load, if there is one that ``stale`` seconds allow; else raise ``error``."""
+        """After a failed load, return the old value if it expired at most ``stale`` seconds ago; otherwise raise ``error``."""
         record = load.record
         if record is None or record.kind == codecs.ERROR or record.left < -stale:
             raise error

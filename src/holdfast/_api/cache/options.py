@@ -36,7 +36,7 @@ class CacheStatistics:
     hits: int
     """Number of calls that found a fresh value."""
     stale_hits: int
-    """Number of calls that found a stale value and returned it, because another caller was loading a new value, or in `get`."""
+    """Number of calls that returned a stale value: calls of `get`, and calls during which another caller loaded a new value."""
     misses: int
     """Number of all other calls: those that loaded a value, waited for one, or found none."""
     loads: int

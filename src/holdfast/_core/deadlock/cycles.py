@@ -32,7 +32,7 @@ ANSWER_WITHIN = 2.0
 
 
 class Link(NamedTuple):
-    """A wait of a thread or task that holds locks, as its process lists it in its record on the server."""
+    """A wait of a thread or task that holds locks. The process of the waiter lists the wait in a record on the server."""
 
     since: float
     """Unix time, in seconds, at which the wait began, by the clock of the waiter's machine."""

@@ -31,7 +31,7 @@ class TakenAway(NamedTuple):
     heir: str
     """Public id of the process that waited for the lock and has got it now; empty: no waiter got it.
 
-    Of permits, no process is named: "+" means that one or more waiters have got permits.
+    For permits, no process is named: "+" means that one or more waiters have got permits.
     """
 
 
@@ -40,7 +40,7 @@ class Free(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The reply that the named client does not hold the lock, but another one does. Nothing was revoked."""
+    """The reply that another client holds the lock, not the named one. Nothing was revoked."""
 
 
 Outcome = TakenAway | Free | Changed | Conflict

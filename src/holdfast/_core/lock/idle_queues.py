@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPARE = 64
-"""Number of keys of dropped values that are kept before they are removed together."""
+"""Once this many values were dropped, their keys are removed together."""
 
 
 class Loose(Generic[K, V]):

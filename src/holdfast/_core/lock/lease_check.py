@@ -1,4 +1,4 @@
-"""The check of a held lease for which other attempts of the process wait. It is a renewal that is sent before it is due.
+"""Early renewals, which check whether a held lease still exists while other attempts of the process wait for its lock.
 
 The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
 is renewed early while an attempt waits, or when an attempt with ``wait=0`` finds the lock held, but at most once a second.

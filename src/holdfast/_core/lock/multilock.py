@@ -81,8 +81,8 @@ class Part(Protocol):
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
         """Finish the release of this lock, and return its error, or None if it succeeded.
 
-        ``known``: what the script that released several locks has reported about this lock: True if it was held, False if it
-        was not, or an error. None: no such script was run.
+        ``known``: report, about this lock, of the script that released several locks. True: the lock was held. False: it was
+        not held. An error: the script failed. None: no such script was run.
         """
 
 
@@ -115,7 +115,7 @@ async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
 
 
 async def undo(parts: Sequence[Part]) -> None:
-    """Release all locks, or give up the attempts to acquire them, the last one first.
+    """Release all locks, or give up the attempts to acquire them, in the reverse order of their acquisition.
 
     If an interrupt ends the clean-up of one lock, the other locks are still cleaned up.
     """
@@ -243,7 +243,7 @@ def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
 
 
 async def release(parts: Sequence[Part]) -> None:
-    """Release all locks, the last one first. Locks on one server are released with one script.
+    """Release all locks, in the reverse order of their acquisition. Locks on one server are released with one script.
 
     If some releases fail, the others are still carried out. Then the first error is raised.
     """

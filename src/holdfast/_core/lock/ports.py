@@ -1,7 +1,7 @@
 """The interfaces between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
 
 A local queue is the queue of a process for one lock. A node is the part of the keeper (background thread) for one server. Each
-protocol lists the methods of one of these objects that the others call. `Watched` is for the search for deadlocks.
+protocol lists those methods of one object that the other objects call. `Watched` is for the search for deadlocks.
 """
 
 from __future__ import annotations

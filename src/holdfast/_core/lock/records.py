@@ -597,8 +597,8 @@ class HeldLease:
     def compatible_with(self, spec: Spec) -> bool:
         """Return True if the lease can be handed on to an attempt for ``spec``.
 
-        The lease's lock and ``spec`` must both allow it, and have the same ttl. The lease must have at least the replicas that
-        ``spec`` asks for. If ``spec`` has a quarantine, the lease must have the same.
+        The lease's lock and ``spec`` must both allow handing on, and have the same ttl. The lease must have at least as many
+        replicas as ``spec`` asks for. If ``spec`` has a quarantine, the lease must have the same.
         """
         if spec.ttl != self.ttl or not spec.is_passable:
             return False
@@ -624,7 +624,7 @@ class HeldLease:
     def lost_with_it(self) -> HeldLease | None:
         """Return the lease whose loss the user is notified of; None if the user has lost nothing.
 
-        This is the lease itself, except for one server's vote. Then it is the lease on all servers, if no majority is left.
+        A vote of one server returns the lease on all servers, if no majority is left. Any other lease returns itself.
         """
         return self
 

@@ -139,8 +139,8 @@ def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool =
     """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
 
     The grant of this lease may prove that older leases are lost. Return these leases. The caller reports their loss after it
-    has released the mutex. ``hurry``: True to wake the keeper (background thread) if it would sleep too long. False for a lease
-    that was just handed over, because the keeper wakes in time anyway, and waking it now would delay the holder.
+    has released the mutex. ``hurry``: True: wake the keeper (background thread) if it would sleep too long. False: do not
+    wake it. A lease that was just handed over needs no wake-up, which would delay the holder: the keeper wakes in time.
     """
     spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
     known_until = node.records.get(spec.prefix, 0.0)
@@ -224,7 +224,7 @@ class Renewing:
         """Mark the older of two conflicting leases of one key as lost, and return the leases that were marked now.
 
         The server grants a key again only after the earlier lease has ended there. So if this process believes that it holds
-        two leases of a key, the one with the lower fence is lost. This may be ``held_lease``, if its reply was read late.
+        two leases of a key, the one with the lower fence is lost. That is ``held_lease`` if its reply was read late.
         Leases of a read-write lock conflict only if together they have more permits than exist.
         """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits

@@ -22,7 +22,7 @@ def margin(ttl: float) -> float:
 
 
 def whole(believed: float) -> float:
-    """Return the length, in seconds, of a lease of which the holder can use ``believed`` seconds. The rest is the `margin`."""
+    """Return the length, in seconds, of a lease that a holder can use for ``believed`` seconds. The rest is the `margin`."""
     return (believed + 0.002) / 0.99
 
 
@@ -47,16 +47,16 @@ class _Spec(NamedTuple):
     ttl: float
     renew: bool
     max_hold: float | None
-    """Seconds after a grant for which the lease is renewed; None: without limit."""
+    """The lease is renewed for this many seconds after a grant; None: without limit."""
     timeout: float
     """Maximum seconds to wait for one reply; at most a third of ``ttl``, so that there is time to send the request again."""
     linger: float = 0.0
     """Seconds for which the lease is kept for quick reuse after its release, unless another client wants the lock; 0: not
     kept."""
     max_passes: int = 32
-    """Number of times that the lock may be handed on inside this process after a grant, if other processes wait for it."""
+    """Maximum number of times to hand the lock on inside this process after a grant, if other processes wait for the lock."""
     max_pass_time: float = 0.01
-    """Seconds after a grant for which the lock may be handed on inside this process, if other processes wait for it."""
+    """Maximum seconds after a grant to hand the lock on inside this process, if other processes wait for the lock."""
     replicas: int = 0
     """Number of replicas that must acknowledge the lock before it counts as acquired; 0: none."""
     guard: float = 0.0

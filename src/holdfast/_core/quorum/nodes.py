@@ -137,7 +137,7 @@ class QuorumNodes:
 
 
 class _Back:
-    """A counter of servers that have replied to a release, or failed. From a majority on, the next waiter may ask for votes."""
+    """A counter of servers that have replied to a release, or failed. After a majority, the next waiter may ask for votes."""
 
     def __init__(self, local_queue: Queue | None, needed: int) -> None:
         self._local_queue = local_queue

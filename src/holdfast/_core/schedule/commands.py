@@ -172,7 +172,7 @@ async def survey(keys: Keys, timeout: float) -> Overview:
 async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
     """Send a command about a job, and return the server's reply. Raises WireError if the server is unreachable.
 
-    ``what``: the command, such as to run, pause or cancel the job. `_lua/schedule/command.lua` lists them.
+    ``what``: the command, such as to run, pause or cancel the job. `_lua/schedule/command.lua` lists all commands.
     ``timeout``: maximum seconds to wait for the reply.
     """
     its = keys.job(job)

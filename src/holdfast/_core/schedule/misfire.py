@@ -55,7 +55,7 @@ def _microseconds(seconds: float) -> int:
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
     """Return the ticks (scheduled times) to claim at time ``now``, after the last tick for which the job was run or skipped.
 
-    ``ahead``: microseconds after ``now`` for which ticks are included, because the request takes time. All times are
+    ``ahead``: include ticks up to this many microseconds after ``now``, because the request takes time. All times are
     microseconds of the server's clock.
     """
     beyond = following(when, last)

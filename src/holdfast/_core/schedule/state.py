@@ -43,10 +43,10 @@ from holdfast._core.schedule.records import (
 from holdfast._core.subscription import Listener
 
 BEAT_EVERY_S = 10.0
-"""Seconds without a request after which a process sends one, to show that it is alive and to read the server's time."""
+"""A process that sent no request for this many seconds sends one, to show that it is alive and to read the server's time."""
 
 REACHABLE_S = 30.0
-"""Seconds after the last request of a process for which the server tries to notify that process."""
+"""The server tries to notify a process for this many seconds after the process's last request."""
 
 VALID_S = 60.0
 """Maximum age, in seconds, of a request that the server still accepts."""
@@ -67,7 +67,7 @@ Claims are sent later by this fraction, so that they do not arrive early.
 """
 
 GIVE_UP_AFTER_S = 4.0
-"""Seconds without a reply of the server after which a process that stops no longer tries to report its ended runs."""
+"""A process that stops no longer tries to report its ended runs after this many seconds without a reply of the server."""
 
 AHEAD_US = 200_000
 """How far a claim looks ahead for ticks (scheduled times), in microseconds. The timeout of the request is added."""

@@ -46,7 +46,7 @@ class EntrySpec:
     """Specification of the lock that a caller holds while it loads the value.
 
     Its three keys are the lock itself, the state of all values of the cache, and a table with a fence for each invalidated tag.
-    A value with this tag is invalid if its fence is not higher.
+    A value with such a tag is invalid if the value's fence is not higher than the tag's fence.
     """
     value: bytes
     fresh: bytes
@@ -143,7 +143,7 @@ class LookupPolicy:
     """Seconds for which a value is still accepted after it was fresh, while another caller loads a new one or if `load` is
     False."""
     early: int = 0
-    """How long before a value becomes stale the caller loads a new one; 0: a fresh value is never replaced.
+    """The caller loads a new value this long before the old one becomes stale; 0: a fresh value is never replaced.
 
     The unit is a thousandth of the duration of the last load. For XFetch, pass ``-1000 * beta * log(u)`` with a new random
     ``u`` from (0, 1] for each lookup.
@@ -151,7 +151,7 @@ class LookupPolicy:
     load: bool = True
     """True if this lookup may load the value, when it is missing and no other caller loads it."""
     fast_read: bool = True
-    """True to try a plain command before the script, because it costs less; False if the caller has just done so."""
+    """True: try a plain command before the script, because it costs less. False: the caller has just tried the command."""
 
 
 # Replies of the scripts

@@ -1,6 +1,6 @@
 """The driver of threads for a Cluster: it sends each request to the owner of its key's slot.
 
-`_runtime.drivers.aio_cluster` is its twin for asyncio, and `_runtime.keeper.cluster_connection` is its twin for the keeper.
+`_runtime.drivers.aio_cluster` does the same for asyncio, and `_runtime.keeper.cluster_connection` for the keeper.
 `_net.cluster` decides about redirections.
 """
 

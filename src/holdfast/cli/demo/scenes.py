@@ -23,7 +23,7 @@ TTL = 2.0
 """Lease time in the second scene, in seconds."""
 
 SLACK = 0.5
-"""Seconds after the end of the lease of a killed or stopped holder, within which the next waiter must hold the lock."""
+"""When the lease of a killed or stopped holder ends, the next waiter must hold the lock within this many seconds."""
 
 ROUNDS = 9
 """Number of hand-overs that are measured for each lock library."""
