@@ -154,7 +154,7 @@ LOCK_METHODS: Words = {
         ("owned", "is_owned", "is_held", "acquired", "is_acquired"),
         "use lock.lease, which is None unless this object holds the lock; lease.verify() asks the server",
     ),
-    **dict.fromkeys(("owner", "get_owner", "holder", "held_by", "info", "status", "queue"), _SHOW),
+    **dict.fromkeys(("owner", "get_owner", "get_owner_id", "holder", "held_by", "info", "status", "queue"), _SHOW),
     **dict.fromkeys(("is_locked", "exists"), "call locked()"),
     **dict.fromkeys(("try_lock", "tryLock", "try_acquire"), "call acquire(blocking=False)"),
     "held": "use lock.lease, which is None unless this object holds the lock; lease.check() raises if it was lost",
@@ -271,7 +271,9 @@ NAMES = {
     **dict.fromkeys(("Leader", "LeaderElection", "Candidate"), "use holdfast.Election"),
     **dict.fromkeys(("Scheduler", "every", "cron"), "use holdfast.Schedule"),
     **dict.fromkeys(("cached", "memoize", "cache"), "use holdfast.Cache, whose method memoize decorates functions"),
-    **dict.fromkeys(("synchronized", "with_lock", "lock", "mutex"), "use holdfast.Lock, or the decorator holdfast.locked"),
+    **dict.fromkeys(
+        ("synchronized", "synchronize", "with_lock", "lock", "mutex"), "use holdfast.Lock, or the decorator holdfast.locked"
+    ),
     **dict.fromkeys(("idempotent", "run_once"), "use holdfast.once"),
     **dict.fromkeys(("inspect", "ls", "break_lock"), "use holdfast.Inspector"),
     **dict.fromkeys(
@@ -280,7 +282,19 @@ NAMES = {
     ),
     **dict.fromkeys(("Redis", "Valkey", "Client", "from_url"), "use holdfast.connect, or pass a URL to Lock"),
     **dict.fromkeys(
-        ("LockError", "LockException", "Timeout", "LockNotOwnedError", "NotAcquired", "AlreadyLocked"),
+        (
+            "LockError",
+            "LockException",
+            "Timeout",
+            "LockNotOwnedError",
+            "NotAcquired",
+            "AlreadyAcquired",
+            "AlreadyLocked",
+            "ReleaseUnlockedLock",
+            "ExtendUnlockedLock",
+            "QuorumNotAchieved",
+            "QuorumIsImpossible",
+        ),
         "use holdfast.HoldfastError, or one of its subclasses: LockTimeout, NotHeld, LeaseLost, ServerError, ConfigError",
     ),
     **{name: f"write `import holdfast.{name}`" for name in _SUBMODULES},
