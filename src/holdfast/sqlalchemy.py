@@ -81,7 +81,7 @@ def release_after(target: Any, lease: Any) -> None:
 
 
 def _holding(target: Any, what: Any) -> Holding:
-    """Return the leases held until the transaction of ``target`` has ended; begin that transaction if necessary.
+    """Return the leases held until the transaction of ``target`` has ended; begin that transaction if none has begun.
     Raises TypeError."""
     if hasattr(target, "registry"):
         target = target()  # a scoped session is called to get its session

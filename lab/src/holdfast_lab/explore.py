@@ -3,7 +3,7 @@
 A schedule is a list of choices, one for each step. The search runs the scenario anew for each schedule. It first makes the
 choices of the schedule. Then it always takes the first option, and stores the other options of each new state as schedules for
 later runs. A run ends when it reaches a known state, because an earlier run has stored everything that can follow. The scenario
-is covered when no stored schedule is left.
+is covered when all stored schedules have been run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Report:
     steps: int = 0
     deepest: int = 0
     covered: bool = False
-    """True if no schedule of the scenario is left."""
+    """True if the search has run all stored schedules."""
     found: list[Found] = field(default_factory=list)
 
 

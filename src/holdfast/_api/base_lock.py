@@ -319,7 +319,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return NotHeld(f"lock {self.name!r} {why}", name=self.name, key=self.key)
 
     def _is_callers(self, *, inside: bool = False) -> bool:
-        """Return True if the calling thread or task holds the lock. ``inside``: only if a ``with`` statement acquired it."""
+        """Return True if the calling thread or task holds the lock; False for permits. ``inside``: only in a ``with`` of it."""
         keeper, queue = self._keeper, self._local_queue
         if keeper is None or self._spec.permits is not None:  # others may release the permits that this caller waits for
             return False

@@ -211,7 +211,7 @@ class LeaseCore(UserLease, Owner):
         return not self.process.here and not self.held_lease.over
 
     def expired(self) -> bool:
-        """Return True if the lease is lost. If the process was suspended, this may notice an expiry before the keeper does."""
+        """Return True if the lease is lost, or in a forked child. This may notice an expiry before the keeper does."""
         held_lease = self.held_lease
         if not self.process.here:
             return True  # A forked child holds no lease.
@@ -282,7 +282,7 @@ class LeaseCore(UserLease, Owner):
             held_lease.ttl = length  # what `renew` uses without an argument
 
     def may_try_release(self) -> bool:
-        """Return True if `try_release` may succeed, because nobody in this process waits for the lock."""
+        """Return True if `try_release` may succeed: the lease is not over, and nobody in this process waits for the lock."""
         queue = self.attempt.local_queue
         return (queue is None or not queue.queue) and not (self.passed or self.held_lease.over or not self.process.here)
 

@@ -485,7 +485,7 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
     There is one try for each ``with`` statement: EXEC is sent at the end of the block, unless the block raises. Create a new
-    object for each ``with`` statement. `run` makes several tries if necessary.
+    object for each ``with`` statement. `run` tries again if another client changed a watched key.
     """
 
     if not TYPE_CHECKING:
@@ -586,7 +586,7 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
     There is one try for each ``async with`` statement: EXEC is sent at the end of the block, unless the block raises. Create a
-    new object for each ``async with`` statement. `run` makes several tries if necessary.
+    new object for each ``async with`` statement. `run` tries again if another client changed a watched key.
     """
 
     if not TYPE_CHECKING:

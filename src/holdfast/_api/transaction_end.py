@@ -66,7 +66,7 @@ class Holding:
         """Return the transaction's lease of this lock, or None if it has none. Raises LeaseLost if the lease is lost.
 
         Functions that call each other in one transaction can use the same lock: the inner function gets the lease of the outer
-        one. For a semaphore, the result is always None, because each function gets a permit of its own.
+        one. For a semaphore or a side of an RWLock, the result is always None, because each function acquires its own permits.
         """
         if not self.leases or not isinstance(lock, BaseLock):
             return None

@@ -355,10 +355,10 @@ class RunOn(Request[Any]):
 
 
 class AnswerCount(Protocol):
-    """A counter of the replies of servers, which knows when no further reply is needed."""
+    """A counter of the replies of servers, which knows when further replies cannot change the result."""
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
-        """Count the reply or the error of the server with index ``server``. Return True if no further reply is needed."""
+        """Count the reply or the error of this server. Return True if further replies cannot change the result."""
 
 
 CONNECT_WITHIN_S = 1.0

@@ -132,7 +132,7 @@ class Endpoint:
         self.path = path
         """Path of the server's Unix socket, used instead of host and port; None: use host and port."""
         self.local = local
-        """``local://`` URL of a server that is started when needed, with the socket ``path``; None: another server."""
+        """``local://`` URL of a server that is started at its first use, with the socket ``path``; None: another server."""
         self.db = db
         self.username = username
         self.password = password

@@ -107,7 +107,7 @@ class Stepwise(World):
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """Return the step with this index in `options`. The faults, which come last, are computed only if necessary."""
+        """Return the step with this index in `options`. Faults come last, and are computed only for their indexes."""
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 

@@ -360,7 +360,7 @@ class ObjectHistory(History):
             self._violated("T7", f"a call fails, though nothing has gone wrong: {error}")
 
     async def _end(self, workers: list[Worker]) -> None:
-        """Check T3 and T5 after all faults: each worker acquires a lock, and at last none is left."""
+        """Check T3 and T5 after all faults: each worker acquires a lock, and no lock is held at the end."""
         await self._pause(4.0)  # by then, slow connections are open or given up
         self._nothing_left()
         for worker in workers:

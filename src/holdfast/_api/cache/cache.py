@@ -206,7 +206,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return await self._caller.run(operation, entry.value, self._about(entry.spec.name))
 
     async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
-        """Send `EntrySpec.reading` and return its reply; None if the server cannot be reached."""
+        """Send `EntrySpec.reading` and return its reply; None if the request fails."""
         try:
             return await self._caller.ask(entry.reading, entry.value)  # type: ignore[no-any-return]
         except WireError:

@@ -277,7 +277,7 @@ async def still(cycle: Chain) -> bool:
 
 
 async def around(first: Link) -> Chain | None:
-    """Return the cycle of waits that contains the wait ``first``; None if there is none.
+    """Return the cycle of waits that contains the wait ``first``; None if no cycle of fewer than `LONGEST` waits is found.
 
     The search goes from each lock to the thread or task that holds it, and then to the lock for which this thread or task
     waits.

@@ -72,7 +72,7 @@ class LeaseCheck:
     def answered(self, token: str, made: float, *, known: bool) -> list[Attempt]:
         """Note the result of a renewal that was requested at monotonic time ``made``. Return the attempts that waited for it.
 
-        The list is empty if further servers have to reply before these attempts may go on.
+        The list is empty if the reply is outdated, or if further servers have to reply before these attempts may go on.
 
         ``known``: True if the server confirmed the lease; False if it did not reply or the lease is lost.
         """

@@ -427,7 +427,7 @@ class LocalQueue:
         """Move the server-queue position of an attempt that stops waiting to the next waiter of this process.
 
         Return True if the next waiter has the position now, and waits on the server. Return False if there is no next waiter,
-        or the server no longer has the position.
+        the server no longer has the position, or a signal handler has interrupted a change of the queue.
         """
         if self.in_change():
             return False
@@ -507,7 +507,7 @@ class LocalQueue:
             self._give_back(self.held_lease)
 
     def on_time(self, now: float) -> float:
-        """Release a lease that has lingered long enough, wake waiters whose time is up, and check the lease if that is due.
+        """Release a lease that has lingered long enough, wake waiters whose time is up, and send an early renewal that is due.
 
         Drivers wake these waiters, too, but their timers stop while the machine sleeps. Return the monotonic time, in seconds,
         at which to call this method again; infinity: no call is needed.

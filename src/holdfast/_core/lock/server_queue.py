@@ -138,7 +138,7 @@ class Waiting:
         return self._numbers.get(prefix, 0)
 
     def prefixes(self) -> Collection[bytes]:
-        """Return the prefixes whose inboxes must be subscribed for the waiters; some of them may not be needed any more."""
+        """Return the prefixes whose inboxes must be subscribed for the waiters; some of them may have no waiters any more."""
         return self._prefixes if self._waiters else ()
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:

@@ -80,7 +80,7 @@ class Forgotten(Exception):
 
 
 class Seen(NamedTuple):
-    """The state of a latch on the server. ``missing``: what is left of the count. The latch is open if that is 0."""
+    """The state of a latch on the server. ``missing``: how many arrivals are missing. The latch is open if it is 0."""
 
     missing: int
     opened: int

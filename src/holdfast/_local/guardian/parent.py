@@ -611,7 +611,7 @@ class _Guardian:
                 self._tell_of("daemon", process)
 
     def _kill(self) -> None:
-        """Begin to send KILL to all descendants. `_act` repeats it until none is left."""
+        """Begin to send KILL to all descendants. `_act` repeats this until all have ended."""
         if self.group.pid and self.killed_at == math.inf:
             self.killed_at = guardian_program.clock()
             self.keep_daemons = self.keep_daemons and self.doom <= self.killed_at

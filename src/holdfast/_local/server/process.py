@@ -1,7 +1,7 @@
 """PrivateServer: a server for one test, demo or benchmark, which ends when its owner (the process that started it) ends.
 
 A separate program, the guardian, runs the server. The guardian waits for the end of file on a channel that only the owner holds
-open. Then it ends the server and removes the server's directory. So nothing is left, even if the owner is killed by SIGKILL.
+open. Then it ends the server and removes the server's directory. This happens even if the owner is killed by SIGKILL.
 """
 
 from __future__ import annotations
