@@ -95,7 +95,7 @@ NEW_SERVER = 12
 """The server has never voted, or has lost all its data."""
 
 NO_CANDIDATE = 13
-"""No candidate of the wanted name waits, or it cannot be notified. The waiting candidates are ``name, name, ...``."""
+"""No candidate of this name waits, or the candidate cannot be notified. The waiting candidates are ``name, name, ...``."""
 
 UNPROCLAIMED = 14
 """A candidate holds the election's lock, for another ``ms`` milliseconds, but has not proclaimed itself as the leader yet."""

@@ -24,7 +24,7 @@ class Finder(Protocol):
 
     def find(self, timeout: float) -> Endpoint:
         """Return the server to connect to now. This may ask other servers, and block for up to ``timeout`` seconds. Raises
-        NotSent if none answers, and Refused if they refuse the question or do not know the server."""
+        NotSent if no server answers, and Refused if the servers refuse the question or do not know the answer."""
 
 
 class Topology(Protocol):

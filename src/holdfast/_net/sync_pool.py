@@ -31,7 +31,7 @@ The new request then comes from a signal handler or a finaliser, which has inter
 """
 
 ROUNDS = 2
-"""Number of rounds in which a thread that has its reply still sends and reads for others. This is cheaper than waking
+"""A thread that has its own reply still sends and reads for others in this many rounds. This is cheaper than waking
 another thread."""
 
 READ_WITHIN_S = 0.1
@@ -230,7 +230,7 @@ class _SharedConnection:
                 return
 
     def _leave(self, error: BaseException) -> None:
-        """Clean up after an exception in this thread. If the thread has the turn, end it, and close the connection."""
+        """Clean up after an exception in this thread. If it has the turn, end the turn and close the connection."""
         if self._turn.acquire(False):  # acquired if the turn was this thread's, or free
             if self.busy or self.over:
                 self._end(error)

@@ -67,7 +67,7 @@ def read(path: str, name: str | None = None) -> Plan:
     """Read a schedule file.
 
     ``name``: replaces the name of the schedule in the file. Raises one ConfigError with a line for each mistake; the line names
-    file and key. Its ``parameter`` is that of the first mistake.
+    file and key. The error's ``parameter`` is that of the first mistake.
     """
     table = _Table(path, "", _document(path), {"schedule", "jobs"}, _Mistakes())
     about = table.table("schedule", _OF_SCHEDULE)
@@ -115,7 +115,7 @@ class _Mistakes(list[ConfigError]):
 
     @contextlib.contextmanager
     def kept(self, where: str) -> Iterator[None]:
-        """Add a ConfigError of the ``with`` block to this list. ``where`` is put before its text, unless it names the file."""
+        """Add a ConfigError of the ``with`` block to this list. If its text does not name the file, put ``where`` before it."""
         try:
             yield
         except ConfigError as error:

@@ -96,7 +96,7 @@ class Recorder:
     def holding(self, lock: BaseAioLock[L]) -> AsyncHolding[L]: ...
 
     def holding(self, lock: BaseSyncLock[L] | BaseAioLock[L]) -> Holding[L] | AsyncHolding[L]:
-        """Return a context manager that holds the lock for one ``with`` or ``async with`` statement and records it."""
+        """Return a context manager that holds the lock for one ``with`` or ``async with`` statement, and records this."""
         return Holding(self, lock) if isinstance(lock, BaseSyncLock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:

@@ -65,7 +65,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
-    """Acquire the lock in a loop, until the process ``other`` gets it. Return the times at which ``other`` asked and got it."""
+    """Acquire the lock in a loop until the process ``other`` gets it. Return when ``other`` asked, and when it got the lock."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))
     while not answer.done():

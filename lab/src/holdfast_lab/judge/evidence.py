@@ -193,7 +193,7 @@ class Evidence:
         """Events about each lease, in order."""
         self.faults: list[Fault] = []
         self.struck: list[tuple[str, bool]] = []
-        """The faults, each with its kind, and True if a worker held a lock when it began."""
+        """The faults, each with its kind, and True if a worker held a lock when the fault began."""
         self.left: list[Event] = []
         self.processes: set[str] = set()
         """Names of the client processes. All other names are those of servers."""
@@ -293,8 +293,8 @@ class Evidence:
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
         """Return whether a server fault between two acquisitions may have made the server grant the lock twice.
 
-        The period begins when the server granted the lock for ``earlier`` or, if that is unknown, when that lease was
-        requested. It ends when the server granted the lock for ``later`` or, if that is unknown, when its holder acquired it.
+        The period begins when the server granted the lock for ``earlier``. If that time is unknown, it begins at the request
+        for this lock. The period ends when the server granted the lock for ``later`` or, if unknown, when its holder got it.
         """
         if earlier.lease == later.lease:
             return False  # a worker that hands its lock on no longer relies on it

@@ -75,7 +75,7 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
 def _outranked(case: Evidence, hold: Hold, limits: Limits) -> bool:
     """Return whether an earlier holder in the same process has a higher fence, because the server lost its data.
 
-    The server's clock must have been set back, too. The process then takes the earlier lease for the later one.
+    The server's clock must have been set back, too. The process then considers the lease with the higher fence the later one.
     """
     before = [fault for fault in case.faults if fault.at <= hold.since]
     if not any(fault.kind == "amnesia" for fault in before):

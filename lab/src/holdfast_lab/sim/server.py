@@ -66,7 +66,7 @@ class Server:
         self.block = BLOCK
         """Number of fences that the server reserves with each grant."""
         self.deaf = False
-        """True while messages that the server publishes are lost. It still counts them as received."""
+        """True while messages that the server publishes are lost. The server still counts them as received."""
         self.calls = 0
         self.asked_for: Counter[str] = Counter()
         """Number of runs of each script, by its name."""

@@ -68,7 +68,7 @@ class Stepwise(World):
         self.sparse = True
         """True if the search does not store states in which only one step is possible.
 
-        There are many of them, and each leads to a state with several steps soon.
+        There are many such states, and each soon leads to a state with several steps.
         """
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []

@@ -45,7 +45,7 @@ SHORTEST = 0.3
 """The shortest lease of all histories, in seconds. A server that lost its data casts no vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a client withdraws its vote from a server, even if its connection breaks and it connects again."""
+"""A client withdraws a vote within this many seconds, even if the connection to the server breaks meanwhile."""
 
 PROBE = 5.0
 """Seconds within which a new client must acquire a free lock after all faults have ended."""

@@ -79,7 +79,7 @@ class Profile:
 
     @property
     def settles(self) -> float:
-        """Seconds after the last fault within which every due run must begin, or be skipped."""
+        """Every due run must begin, or be skipped, within this many seconds after the last fault."""
         return self.stubborn + 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 

@@ -49,7 +49,7 @@ QUESTIONS = 4
 """Number of commands ECHO that a worker sends in a row."""
 
 SETTLED = LONG_S + 0.5
-"""Seconds after an acquisition within which the process opens all connections that it needs to keep the lease."""
+"""Within this many seconds after an acquisition, the process opens all connections that it needs to keep the lease."""
 
 FORSAKEN = 2 * LONG_S + 0.5
 """Seconds after the end of an event loop until the keeper has released the locks of its tasks."""

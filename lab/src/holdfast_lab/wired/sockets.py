@@ -50,7 +50,7 @@ class Network:
     closed: float = 0.0
     """Probability that the server closes a new connection as soon as it is open."""
     room: float = 0.05
-    """Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
+    """Once the kernel accepts bytes again, a client must send the rest of a request within this many seconds."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
     """Connections whose client has not sent the rest of a write yet."""

@@ -31,7 +31,7 @@ class DeadlockDetector:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles that the last search found, by a thread or task of this process and the lock for which it waits in the cycle.
+        """Cycles that the last search found, by a thread or task of this process and the lock for which it waits.
 
         If the next search finds such a cycle again, the wait that began last is ended, if it is a wait of this process.
         """

@@ -93,7 +93,7 @@ RETRY_AFTER_S = 0.01
 """Seconds before a request without a reply is sent again."""
 
 LEADER_LAG_S = 1.0
-"""Seconds that the other callers of a process wait longer than the leader, which asks the server for all of them.
+"""The other callers of a process wait this many seconds longer than the leader, which asks the server for all of them.
 
 They ask only if the leader has not shared a result with them.
 """

@@ -220,7 +220,7 @@ class Runner:
     def leave(self, operation: Any) -> None:
         """Have the keeper end an operation, or abandon an attempt or a lease, that cannot await any more.
 
-        If no keeper runs, the calling thread does this itself. A thread with a keeper must not, as it may be in a finaliser.
+        If no keeper runs, the calling thread does this itself. It leaves the work to a keeper as it may be in a finaliser.
         """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:

@@ -1,4 +1,4 @@
-"""Access of the test tools to the keeper, the library's background thread. They wait until it is idle, or make it act now.
+"""Access of the test tools to the keeper, the library's background thread: wait until it is idle, or make it act now.
 
 The keeper is idle when no action is due and no reply is awaited. The test clock moves only while the keeper is idle
 (`when_idle`). If time moved between a request and its reply, the keeper would believe that the server does not answer.
@@ -26,7 +26,7 @@ LIMIT = 2.0
 def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> bool:
     """Call ``then`` in the keeper's thread once the keeper is idle, or after ``limit`` real seconds if it is still busy.
 
-    Return False if it was busy. If no keeper is running, call ``then`` in this thread.
+    Return False if the keeper was still busy. If no keeper is running, call ``then`` in this thread.
     """
     keeper = current().running_keeper
     if keeper is None:
@@ -119,8 +119,8 @@ def hurry(endpoint: Endpoint) -> None:
 def in_line(endpoint: Endpoint, key: bytes) -> int:
     """Return the number to add to the length of the server's queue, to get the number of waiters for a lock.
 
-    Waiters in the local queue of this process are added. A waiter to which the server's reply is still on its way does not
-    count as waiting yet, although the server's queue contains it, so it is subtracted.
+    The waiters in the local queue of this process are added. The waiters to which the server's reply is still on its way are
+    subtracted: they are in the server's queue, but do not count as waiting yet.
     """
     keeper = current().running_keeper
     if keeper is None or not keeper.knows(endpoint):
