@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, Scenario, Step, climb, locks, survives
+from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, Scenario, find, locks, survives
+from holdfast_lab.ladder.rungs import by_name
 
 PAGE = Path(__file__).parents[3] / "docs" / "ladder.md"
 
@@ -24,28 +25,32 @@ _BLOCK = re.compile(r"(?<=<!-- )(lock|script|timeline): ([\w-]+) -->\n```(\w+)\n
 _TABLE = re.compile(r"(?<=<!-- table -->\n)(\|.*\n)+", re.MULTILINE)
 
 
-def render(text: str) -> str:
-    """The page with everything on it that is not prose as it is now, the table apart."""
-    falls = {step.rung.name: step for step in climb()}
+def render(text: str, keep: Collection[str] = ()) -> str:
+    """The page with everything on it that is not prose as it is now, but for the table and the timelines of ``keep``."""
     sources: dict[str, Callable[[str], str]] = {
         "lock": lambda name: inspect.getsource(getattr(locks, name)),
         "script": script,
-        "timeline": lambda name: timeline(falls[name]),
+        "timeline": timeline,
     }
 
     def block(match: re.Match[str]) -> str:
         kind, name, language = match.groups()
+        if kind == "timeline" and name in keep:
+            return match[0]
         return f"{kind}: {name} -->\n```{language}\n{sources[kind](name)}```"
 
     return _BLOCK.sub(block, text)
 
 
-def timeline(step: Step) -> str:
+def timeline(name: str) -> str:
     """How a rung falls, and what it took to find that."""
-    assert step.found is not None
-    searched = f"found at schedule {step.found.schedules}; {step.cure.name} survives"
-    survived = f"{step.survived.schedules} schedules, {step.survived.states} states, all there are"
-    return f"{step.found.timeline}\n\n  {searched}: {survived}\n"
+    rung = by_name(name)
+    found = find(rung)
+    assert found is not None
+    assert rung.fall is not None
+    survived = survives(by_name(rung.fall.cure), rung.fall.scenario)
+    searched = f"found at schedule {found.schedules}; {rung.fall.cure} survives"
+    return f"{found.timeline}\n\n  {searched}: {survived.schedules} schedules, {survived.states} states, all there are\n"
 
 
 def script(name: str) -> str:
