@@ -97,7 +97,7 @@ def test_somebody_else_keeps_what_he_has_got_meanwhile(server: PrivateServer, na
     with lock:
         seen = holdfast.Inspector(server.url).show(name)
     with lock as lease:
-        with pytest.raises(HolderChanged, match=f"lock '{name}' was not broken: another client holds it now") as caught:
+        with pytest.raises(HolderChanged, match=f"lock '{name}' was not broken: another client holds the lock now") as caught:
             breaks(server.url, seen)
         assert (caught.value.name, caught.value.key) == (name, f"hf:{{{name}}}")
         lease.renew()
