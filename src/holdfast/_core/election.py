@@ -42,7 +42,7 @@ LISTEN_GRACE_S = 0.5
 """Seconds that an observer waits for a new holder of the lock to proclaim itself, before it reports that there is no leader."""
 
 LOOK_AGAIN_AFTER_S = 0.02
-"""Seconds after the end of the leader's lease at which an observer asks the server again; also the first pause before a
+"""An observer asks the server again this many seconds after the end of the leader's lease. Also the pause before the first
 retry."""
 
 OUTAGE_BUDGET_S = 30.0

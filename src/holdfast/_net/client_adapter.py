@@ -30,7 +30,7 @@ from holdfast._net.protocol import is_noscript, pack, value
 from holdfast._net.system import SYSTEM, System
 
 POLL = 0.2
-"""Seconds after which a thread that waits for notifications checks whether it has to subscribe to another channel."""
+"""A thread that waits for notifications checks, after this many seconds, whether it must subscribe to another channel."""
 
 _CODES = {
     "NoScriptError": "NOSCRIPT",

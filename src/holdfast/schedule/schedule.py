@@ -139,7 +139,7 @@ class Runner:
     host: str
     """The process, as ``host:pid (label)``."""
     since: float
-    """Time since which the process serves the schedule, in Unix seconds by the server's clock."""
+    """Unix time, in seconds by the server's clock, at which the process began to serve the schedule."""
 
 
 @dataclass(frozen=True)

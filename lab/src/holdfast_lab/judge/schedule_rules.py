@@ -131,7 +131,7 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds before the start of a run in which a tick may fall due unnoticed (rule S9)."""
+    """A tick that falls due less than this many seconds before the start of a run may be unnoticed (rule S9)."""
     prompt: float
     """Maximum seconds from a tick to the start of its run, if there are no faults."""
     new_since: Mapping[str, float | None] | None = None
@@ -148,7 +148,7 @@ class Served:
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """Return whether a fault of these kinds hit the server in the last ``ttl`` seconds of the job before the run began."""
+        """Return whether a fault of these kinds hit the server less than the job's ``ttl`` before the run began."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:

@@ -31,7 +31,7 @@ class Scenario:
     ahead: float = 0.0
     """Seconds by which each client's clock is ahead of the clock of the client before it in the list."""
     retry: float = 2.4
-    """Seconds after which the first client tries again, if it has not acquired the lock."""
+    """If the first client has not acquired the lock, it tries again after this many seconds."""
     apart: float = 0.0
     """Before a retry, each client waits this many seconds longer than the client before it in the list."""
     writes: bool = False

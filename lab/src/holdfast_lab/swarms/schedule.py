@@ -28,7 +28,7 @@ KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full"
 """Kinds of faults that a history may have. "slay" kills every process that runs a job."""
 
 STEPS = 5_000
-"""Number of events after which the stop of all processes, at the end of a history, counts as an endless loop."""
+"""If the stop of all processes at the end of a history takes more events than this, it counts as an endless loop."""
 
 CALLS = 5000
 """Number of requests after which a history is ended as an endless loop."""

@@ -87,7 +87,7 @@ on the next connection, any number of times, as long as the request did not leav
 """
 
 HOPS_S = 1.0
-"""Seconds by which a request in a Cluster may exceed its time limit.
+"""A request in a Cluster may exceed its time limit by this many seconds.
 
 Each redirection may open a connection, and has a time limit of at least 50 ms.
 """

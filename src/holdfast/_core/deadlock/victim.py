@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
-"""Seconds for which a wait must have lasted before this process searches for deadlocks that contain the wait."""
+"""This process searches for deadlocks that contain a wait only after the wait has lasted for this many seconds."""
 
 LOOK_EVERY_S = 0.5
 """Seconds between two searches for deadlocks."""

@@ -67,7 +67,7 @@ Claims are sent later by this fraction, so that they do not arrive early.
 """
 
 GIVE_UP_AFTER_S = 4.0
-"""A process that stops no longer tries to report its ended runs after this many seconds without a reply of the server."""
+"""A stopping process gives up reporting its ended runs when the server has not replied for this many seconds."""
 
 AHEAD_US = 200_000
 """How far a claim looks ahead for ticks (scheduled times), in microseconds. The timeout of the request is added."""

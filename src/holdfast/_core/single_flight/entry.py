@@ -140,8 +140,7 @@ class LookupPolicy:
     wait: float | None = None
     """Maximum seconds to wait while another caller loads the value; None: without limit; 0: not at all."""
     stale: float = 0.0
-    """Seconds for which a value is still accepted after it was fresh, while another caller loads a new one or if `load` is
-    False."""
+    """An expired value is accepted for this many seconds, while another caller loads a new one, or if `load` is False."""
     early: int = 0
     """The caller loads a new value this long before the old one becomes stale; 0: a fresh value is never replaced.
 
