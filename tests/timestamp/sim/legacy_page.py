@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from holdfast_lab.ladder import find, survives
@@ -16,9 +17,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "legacy-faults.md"
 _BLOCK = re.compile(r"(?<=<!-- timeline: )([\w-]+) -->\n```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def render(text: str) -> str:
-    """The page with its timelines as they are now."""
-    return _BLOCK.sub(lambda match: f"{match[1]} -->\n```text\n{timeline(match[1])}```", text)
+def render(text: str, keep: Collection[str] = ()) -> str:
+    """The page with its timelines as they are now, but for those of ``keep``."""
+    return _BLOCK.sub(lambda match: match[0] if match[1] in keep else f"{match[1]} -->\n```text\n{timeline(match[1])}```", text)
 
 
 def timeline(name: str) -> str:
