@@ -269,7 +269,9 @@ def test_there_may_be_no_command(parser: Parser) -> None:
 def test_a_command_with_a_separator_needs_one_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
     """The name could be two words for lack of quotes: then a part of it would be run."""
     code, _, err = said(capfd, "run", "my", "backup", "--", "true")
-    hint = "two words stand before --: quote a name with blanks, or put -- before 'backup', too"
+    hint = (
+        "two words stand before --: quote a name that contains blanks, or write -- before 'backup' if the command begins there"
+    )
     assert (code, err) == (64, f"holdfast: {hint} (see holdfast run --help)\n")
 
 

@@ -42,7 +42,7 @@ LOCKS = {
     **dict.fromkeys(("auto_renewal", "auto_renew", "auto_extend", "watchdog", "num_extensions"), _RENEW),
     "thread_local": _THREADS,
     "skip": "pass busy='skip' to locked or once, or call acquire(blocking=False)",
-    "raise_on_release_error": "leave it out: the end of `with` raises LeaseLost if the lease was lost, else it only warns",
+    "raise_on_release_error": "leave it out: the end of `with` raises LeaseLost after a loss, and warns if the server is away",
     "reentrant": "use holdfast.RLock",
     "fair": "use holdfast.FairLock",
     "value": "pass limit= for the number of permits of a Semaphore",

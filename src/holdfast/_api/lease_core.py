@@ -313,7 +313,7 @@ class LeaseCore(UserLease, Owner):
         return kept
 
     def may_be_there(self) -> bool:
-        """Return True if the server may still have the lease, even if its holder gave it up or its time has passed."""
+        """Return True if the server may still have the lease: it is not lost, or lost by time or lack of progress."""
         held_lease = self.held_lease
         return not held_lease.lost or held_lease.stalled or self.process.clock() >= held_lease.deadline
 

@@ -32,9 +32,9 @@ class Filled:
             ) from None
         if ignore is not None and (isinstance(function, functools.partial) or inspect.ismethod(function)):
             raise ConfigError(
-                f"{named(function)} has arguments bound to it that no template can name: calls with other bound values would "
-                'share its key; decorate the function itself inside its class (ignore="self" leaves the instance out of the '
-                "key), or a function that takes all of them as arguments",
+                f"{named(function)} has arguments bound to it that no template can name, so calls with other bound values "
+                'would share a key; decorate the function inside its class (ignore="self" leaves the instance out of the key), '
+                "or a function that takes all these values as arguments",
                 parameter="function",
             )
         parameters = self._signature.parameters

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Without SCENARIO, all scenarios are measured. Each target is shown as held or\n"
-        "missed; a missed target does not change the exit code. It needs the package\n"
-        "holdfast-lab: pip install holdfast-lab."
+        "missed; a missed target does not change the exit code. The benchmark\n"
+        "needs the package holdfast-lab: pip install holdfast-lab."
     )
     parser.add_argument(
         "scenario", nargs="*", metavar="SCENARIO", help="scenario to measure, such as uncontended; --list shows\nall of them"

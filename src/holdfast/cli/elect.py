@@ -45,8 +45,8 @@ _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, Holdfas
 _EPILOG = """\
 Without a command, a line is printed when this candidate begins to lead and when
 it stops; with --observe, a line for each leader. Both go on until a signal ends
-them. A command ends when the leadership is lost; start it again to campaign
-again."""
+them. If the leadership is lost, the command is ended and holdfast exits; start
+holdfast again for a new campaign."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

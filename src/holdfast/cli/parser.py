@@ -84,7 +84,8 @@ class Parser(argparse.ArgumentParser):
                 return arguments[:at], arguments[at + 1 :]
             if number == 1:
                 if "--" in arguments[at:]:
-                    self.error(f"two words stand before --: quote a name with blanks, or put -- before {arguments[at]!r}, too")
+                    begins = f"write -- before {arguments[at]!r} if the command begins there"
+                    self.error(f"two words stand before --: quote a name that contains blanks, or {begins}")
                 return arguments[:at], arguments[at:]
         return arguments, None
 

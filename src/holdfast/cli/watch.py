@@ -34,7 +34,7 @@ STEP = 0.1
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The server is asked once per --interval. Changes between two requests are\n"
-        "missed, so the printed number of hand-overs is a minimum. Ctrl-C ends it."
+        "missed, so the printed number of hand-overs is a minimum. Ctrl-C ends `watch`."
     )
     parser.add_argument(
         "pattern", nargs="?", default="*", metavar="PATTERN", help="pattern of lock names, as for ls (default: all)"

@@ -418,7 +418,7 @@ def _hurried(case: Evidence, ask: Ask) -> bool:
 def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) -> bool:
     """Return whether a late grant was revoked within ``limits.lag`` seconds.
 
-    Also return True if the history ends before that, or a fault may have kept the revocation from the server.
+    Also return True if the history ends within this time, or a fault may have kept the revocation from the server.
     """
     if case.felt(process_of(asked.who), granted.at, granted.at + limits.lag, limits.echo):
         return True

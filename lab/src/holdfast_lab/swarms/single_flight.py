@@ -303,7 +303,7 @@ class Case:
         )
 
     def had_stale(self, lookup: Lookup) -> bool:
-        """Return True if a stale value that this lookup accepts was there from its start until one second later."""
+        """Return True if a stale value that this lookup accepts was there from the lookup's start until one second later."""
         at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
         return any(
             landed.at < at < self.lands[landed.fence].until + 0.9 * kept

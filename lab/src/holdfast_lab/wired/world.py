@@ -176,7 +176,7 @@ class Callers:
         return over()
 
     def _hand_on(self, me: int = 0) -> bool:
-        """Run events until the wait of a thread ends, and wake this thread. Return False if it is the caller, ``me``."""
+        """Run events until the wait of a thread ends, and wake this thread. Return False if ``me`` is this thread."""
         while True:
             for who, (over, until) in self._blocked.items():
                 if self._stuck or over() or self._world.now >= until:
