@@ -206,7 +206,7 @@ def test_a_pool_of_one_connection_is_refused(package: Any) -> None:
     connection_class = Tunnelled if package is redis else AioTunnelled
     for kind in (package.ConnectionPool, package.BlockingConnectionPool):
         pool = kind(connection_class=connection_class, max_connections=1)
-        with pytest.raises(ConfigError, match="max_connections=1. holdfast needs one connection for notifications"):
+        with pytest.raises(ConfigError, match=r"max_connections=1\. holdfast needs one connection for notifications"):
             from_client(package.Redis(connection_pool=pool))
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from holdfast._core.lock.records import Tally as LockTally
 
 CONFIG_ADVICE = (
-    "all clients of these servers must pass the same list of servers, with the same names and max_ttl; to change what "
-    "was agreed on, stop them all and declare the servers again: holdfast nodes init --force, or declare_new(..., force=True)"
+    "all clients of these servers must pass the same list of servers, with the same names and max_ttl; to change these "
+    "settings, stop all clients and declare the servers again: holdfast nodes init --force, or declare_new(..., force=True)"
 )
 
 
