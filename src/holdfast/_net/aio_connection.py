@@ -73,7 +73,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Monotonic time, in seconds, at which the server last sent data, or at which the first request after that was sent."""
+        """Monotonic time, in seconds, of the server's last data, or of the first request that was sent after this data."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._flush_asked = 0.0

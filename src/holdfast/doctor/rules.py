@@ -11,7 +11,7 @@ SKEW = 0.5
 """Two clocks that differ by more seconds than this cause a note or a warning."""
 
 HINT = 2.0
-"""Maximum seconds by which a `Redlock` fence, which is a time, is ahead of a server's clock.
+"""A `Redlock` fence, which is a time, is at most this many seconds ahead of a server's clock.
 
 `_lua/quorum/vote.lua` has the same limit.
 """

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.schedule.command import Command
 
 RUNS = "_holdfast_runs"
-"""Name of the attribute in which a wrapper stores the function or `Command` that it wraps. The origin of this one is used."""
+"""Name of the attribute in which a wrapper stores the wrapped function or `Command`, whose origin is also the wrapper's."""
 
 LONGEST = 200
 """Maximum length of an origin, in characters."""

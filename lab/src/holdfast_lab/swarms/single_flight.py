@@ -232,7 +232,7 @@ class Case:
         self.landed: dict[int, Event] = {}
         """The events of learning that the server has stored a loaded value, by the fence of the load."""
         self.voids: dict[int, Void] = {}
-        """The invalidations, by the version that was written to the source before."""
+        """The invalidations, by the version that was written to the source before the invalidation."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
         for event in history:
             self._read(event)

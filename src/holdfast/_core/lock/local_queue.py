@@ -40,7 +40,7 @@ The limit is needed because the message that another process waits for the lock 
 """
 
 USEFUL_LEFT_S = 1.0
-"""Minimum seconds for which a lease must still be valid to be handed on; half of its ttl, if that is less.
+"""A lease is handed on only if it is valid for at least this many more seconds; half of its ttl, if that is less.
 
 A lease that is valid for less time is renewed first.
 """

@@ -173,11 +173,11 @@ class Renewing:
         """
         self._where: dict[str, int] = {}
         self.holders: dict[bytes, HeldLease] = {}
-        """The lease that this process was granted last, for the key of each lock with a single holder."""
+        """By key of a lock with a single holder: the latest lease of this lock that the server has granted to this process."""
         self._sharers: dict[bytes, dict[str, HeldLease]] = {}
         """Leases of read-write locks that this process holds, by key of the lock and token of the lease."""
         self._hints: dict[str, str] = {}
-        """Name of the person who broke the lock, by token, from messages that arrived before the lease was known here."""
+        """By token: name of the person who broke the lock, from a message that arrived before the lease was known here."""
 
     def __len__(self) -> int:
         return len(self._where)

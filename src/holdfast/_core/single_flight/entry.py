@@ -107,7 +107,7 @@ class Loading(NamedTuple):
     """Result of a lookup: another caller still loads the value, although `LookupPolicy.wait` seconds have passed."""
 
     remaining: float | None
-    """Seconds until the lease of that load expires, unless it is renewed; None: it never expires (another program wrote it)."""
+    """Seconds until the other caller's lease expires, unless it is renewed; None: never, because another program wrote it."""
     since: float
     """Seconds since the start of the latest load of any key in the same cache; for `once`, of the latest load of this key."""
     process: str

@@ -39,7 +39,8 @@ class Holder(NamedTuple):
     """The holder of a lock on a server in memory."""
 
     who: str | None
-    """The holder as ``host:pid (label)``, or its process id if nothing else is known; None if it uses another library."""
+    """The holder as ``host:pid (label)``, or its process id if nothing else is known; None if the holder uses another
+    library."""
     fence: int
     """Fence of the holder. For a holder in another process, this is the first fence of the latest block of fences that the
     server has reserved for that process; the holder may have a later one."""
