@@ -260,7 +260,7 @@ def test_who_changes_while_it_asks_keeps_it(server: PrivateServer, hf: Holdfast,
         os.write(mine, b"y\n")
         assert process.wait(20) == 75
     said = b""
-    while b"another client holds it now" not in said:  # behind the echo of the answer
+    while b"another client holds the lock now" not in said:  # behind the echo of the answer
         said += os.read(mine, 1000)
     os.close(mine)
 

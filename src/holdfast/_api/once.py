@@ -425,7 +425,7 @@ class BaseOnce(Steps):
             what = (
                 "the result is not stored, so the function may"
                 if refused_too
-                else "it is unknown whether the server has stored the result: if not, the function may"
+                else "it is unknown whether the result is stored: if not, the function may"
             )
             warning = f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again"
         running.attempt.may_be_on_server = False

@@ -102,7 +102,7 @@ def _check_number(number: int) -> None:
     if number == 1:
         raise _bad("one server cannot form a majority: use holdfast.Lock, or pass at least three servers")
     if number == 2:
-        raise _bad("a lock on two servers needs both, so it fails more often than on one; pass three, or one")
+        raise _bad("a lock on two servers needs both, so it fails more often than on one; pass three, or use one")
     if number % 2 == 0:
         raise _bad(
             f"{number} servers tolerate no more failures than {number - 1}, because a majority is needed: pass an odd number "

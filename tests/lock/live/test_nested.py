@@ -151,7 +151,7 @@ def test_acquire_here_and_release_there(server: PrivateServer, name: str, caplog
         lock.release()
     (warning,) = said()
     assert f"'hf:{{{name}}}'" in warning
-    assert "it waits until another one releases the lock, or until its time limit, if it has one" in warning
+    assert "The wait lasts until another thread or task releases the lock, or until its time limit, if it has one" in warning
     assert warning.endswith("use holdfast.RLock")
 
 

@@ -92,7 +92,7 @@ def test_a_writer_becomes_a_reader_and_not_the_other_way(
 def test_what_would_wait_for_ever_is_refused_with_the_reason(server: PrivateServer, name: str) -> None:
     lock = holdfast.RWLock(server.url, name)
     with lock.read:
-        for side, why in ((lock.write, "a reader cannot become a writer"), (lock.read, "already: acquired again")):
+        for side, why in ((lock.write, "a reader cannot become a writer"), (lock.read, "already: a second acquisition")):
             with pytest.raises(RuntimeError, match=why):
                 side.acquire()
     with lock.write as lease:

@@ -239,7 +239,7 @@ def test_locks_and_leases_stay_in_their_process(five: Group, face: Face, name: s
     [
         ([], "expected 3 to 99 servers"),
         (["redis://a"], "holdfast.Lock"),
-        (["redis://a", "redis://b"], "both are needed"),
+        (["redis://a", "redis://b"], "needs both"),
         ([f"redis://a:{port}" for port in range(1, 5)], "odd number"),
         ([f"redis://a:{port}" for port in range(1, 102)], "expected 3 to 99 servers"),
         (["redis://a", "redis://b", "redis://a"], "a:6379 is in the list twice"),

@@ -367,7 +367,7 @@ def test_a_result_that_the_server_refuses_does_not_run_again(new_server: NewServ
 @BOTH
 def test_a_result_that_is_too_long_to_be_read_here_is_not_run_again(server: PrivateServer, name: str, face: str) -> None:
     assert Face(face, server.url, name, keep=60).run(lambda: "x" * 10_000).how == "ran"
-    with pytest.raises(ConfigError, match=r"ran before, and its value has 10,\d\d\d bytes.*pass a max_size"):
+    with pytest.raises(ConfigError, match=r"ran before, and its value has 10,\d\d\d bytes.*pass at least this max_size"):
         Face(face, server.url, name, keep=60, max_size=100).run(lambda: pytest.fail("ran"))
 
 
