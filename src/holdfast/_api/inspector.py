@@ -156,7 +156,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         return list(self._endpoints) if cluster is None else list(cluster.primaries())
 
     async def _run(self, operation: Coroutine[Any, Any, T], what: str, key: bytes = b"", right: str = "--inspect") -> T:
-        """Run an operation on all servers and return its result. ``right``: option of ``holdfast acl`` with its rights."""
+        """Run an operation on all servers and return its result. ``right``: its option of ``holdfast acl``."""
         try:
             servers = [await caller.driver(b"") for caller in self._callers]
             parts = [await self._caller_type(part).driver(b"") for part in await self._parts()]

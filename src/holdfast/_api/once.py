@@ -377,7 +377,7 @@ class BaseOnce(Steps):
     async def _succeeded(self, running: Running, value: object) -> bool:
         """Store the result. If the codec refuses it, store only that the function has run.
 
-        Return True if either was stored. Return False after an error of the server, and in a forked child.
+        Return True if something was stored. Return False after an error of the server, and in a forked child.
         Raises LeaseLost if the lease was lost.
         """
         if not running.here:

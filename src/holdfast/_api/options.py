@@ -69,7 +69,7 @@ def checked_wait(wait: object, parameter: str = "wait") -> float | None:
 
 
 def checked_timeout(timeout: object) -> float | None:
-    """Return a ``timeout`` argument, as methods of threading have it, in seconds; None: no limit. A negative one counts as 0.
+    """Return a ``timeout`` argument, as methods of threading have it, in seconds; None: no limit. Negative values count as 0.
 
     Raises ConfigError if ``timeout`` is no duration.
     """

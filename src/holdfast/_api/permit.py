@@ -53,7 +53,7 @@ class HeldPermits:
         return mine[-1] if mine else None
 
     def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
-        """Return the leases that are not released, in reverse order of their release: the last one is to be released first.
+        """Return the leases that are still held, in reverse order of their future release: the last one is released first.
 
         Leases from `acquire` are released first, then those of an open ``with``. In both cases, the leases of the caller,
         ``owner``, are released before those of other threads or tasks.

@@ -338,7 +338,7 @@ async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> l
 
 
 def _declared(code: Any, new: str = "") -> str:
-    """Return a text for a server's reply. ``new``: the text for a server without data; empty: a text which says that other
+    """Return a text for a server's reply. ``new``: the text for a server without data; empty: the text says that other
     servers vote already."""
     match code:
         case str():

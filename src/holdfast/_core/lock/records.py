@@ -624,7 +624,7 @@ class HeldLease:
     def lost_with_it(self) -> HeldLease | None:
         """Return the lease whose loss the user is notified of; None if the user has lost nothing.
 
-        A vote of one server returns the lease on all servers, if no majority is left. Any other lease returns itself.
+        For a vote of one server, return the lease on all servers, if no majority is left. For any other lease, return itself.
         """
         return self
 

@@ -321,8 +321,8 @@ def _jitter(attempt: QuorumAttempt) -> float:
 def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int) -> float:
     """Return the seconds to wait before the next round of votes, unless a notification says earlier that the lock is free.
 
-    ``splits``: number of rounds in a row in which no client had a majority. The time is then random, so that the clients do not
-    all ask again at the same moment.
+    ``splits``: number of rounds in a row in which no client had a majority. After such rounds, the time is random,
+    so that the clients do not all ask again at the same moment.
     """
     jitter = _jitter(attempt)
     if vote_round.holder()[1] < attempt.server_set.majority:

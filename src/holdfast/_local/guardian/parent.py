@@ -189,7 +189,7 @@ class Guard:
         """Kill the guardian and all descendants of the command, and wait until they have ended.
 
         Call this when the guardian is dead or does not answer. ``tell(kind, pid, name)`` is called for each process that does
-        not end. Its kind is "refused" if it may not be signalled, and "stuck" if it survives KILL.
+        not end. ``kind`` is "refused" if it may not be signalled, and "stuck" if it survives KILL.
         """
         if self.orphans is not None:
             self.orphans.end(self.pid, lambda word, process: tell(word, process.pid, process.name()))

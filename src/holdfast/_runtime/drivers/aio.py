@@ -560,7 +560,7 @@ def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Have the connections of a loop closed when asyncio.run, or another runner, calls ``loop.shutdown_asyncgens()``.
 
     That method closes all unfinished asynchronous generators. So this function starts a generator that closes the connections
-    when it is closed.
+    at its own end.
     """
 
     async def finaliser() -> AsyncGenerator[None, None]:

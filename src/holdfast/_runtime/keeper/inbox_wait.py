@@ -116,7 +116,7 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 
 def _seen(token: str, sock: socket.socket) -> int | None:
-    """Look for the message of a hand-over to ``token`` in the unread bytes of the socket. Return its fence; None if not found.
+    """Look for the message of a hand-over to ``token`` in the socket's unread bytes. Return its fence; None: no such message.
 
     Also return None if the bytes contain a message that a person has broken a lock. The keeper then reads all
     messages itself, so that the holder is told why its lease was lost.
