@@ -174,7 +174,7 @@ def make_spec(
     longest = _longest(quarantine)
     if longest and ttl > longest:
         raise ConfigError(
-            f"ttl={ttl:g} is more than quarantine={longest:g}, the longest lease that a server waits for after it may have "
+            f"ttl={ttl:g} is more than quarantine={longest:g}, the longest lease for which a server waits if it may have "
             "lost data; raise quarantine for all clients of the lock, or pass a shorter ttl",
             parameter="ttl",
         )

@@ -160,7 +160,7 @@ def explain(error: Exception, lease: Any, committed: bool) -> None:
     if isinstance(error, LeaseLost):
         if committed:
             warnings.warn(
-                f"{error}. The loss was noticed after the last check, and the transaction is committed; to rule that out, "
+                f"{error}. The loss was noticed after the last check, and the transaction is committed; to prevent this, "
                 f"check the fence ({lease.fence}) in the statements of the transaction",
                 HoldfastWarning,
                 stacklevel=4,

@@ -156,8 +156,8 @@ def verdict(error: BaseException, before: BaseException | None, slot: int | None
     # The client cleans up after any failure, and this may trigger the tripwire, too. So find the cause, not the newest error.
     first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & (LOST | NOT_SENT)), upon[-1])
     why = (
-        f"no readable answer to EXEC: {first}. The transaction may or may not have been carried out, as a whole. It is not "
-        "repeated automatically: check the keys that it writes before you repeat it"
+        f"no readable answer to EXEC: {first}. The whole transaction may or may not have been carried out. Check the keys "
+        "that it writes before you repeat it, because holdfast does not repeat it"
     )
     if not isinstance(first, Exception) or kinds(first) & NOT_SENT:
         return first

@@ -23,7 +23,7 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
     if isinstance(limit, int) and limit < 2:
         raise ConfigError(
             f"client: its pool has max_connections={limit}. holdfast needs one connection for notifications, so none is left "
-            f"for renewals, and it cannot open connections of {what} itself: pass a client with at least 3",
+            f"for renewals, and it cannot open connections of {what} itself: pass a client with at least 3 connections",
             parameter="client",
         )
     key = ("client", id(client.connection_pool))

@@ -132,8 +132,8 @@ class Runner:
         """
         if self.process.keeper.in_change():
             raise RuntimeError(
-                "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over "
-                "the lock meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
+                "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, and no lock can be "
+                "handed over before the handler returns. In a signal handler, pass wait=0, or leave the work to another thread"
             )
         # With ``wait=0``, a lock waits only for an answer of the server. Any blocking client does that in an event loop, too.
         long = until is None or until > self.process.clock() + RECALL_WITHIN_S
