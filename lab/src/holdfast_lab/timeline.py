@@ -50,7 +50,7 @@ NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 class Lane:
     """A column of the drawing, for a worker or server.
 
-    ``until`` is the end of the worker's lease, as the worker believes. It is None if the worker does not believe that it holds
+    ``until`` is the end of the worker's lease, as the worker believes. None: the worker does not believe that it holds
     the lock.
     """
 

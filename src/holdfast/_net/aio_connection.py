@@ -269,7 +269,7 @@ class AioConnection:
 
         An error reply is returned, not raised. Raises NotSent if the command cannot be sent within ``timeout`` seconds, Unknown
         if it was sent and no reply arrives in time, and Refused if the server refuses the login. The timeout begins when the
-        command is sent. If a connection must be opened first, it begins with the call.
+        command is sent. If a connection must be opened first, the timeout begins with the call.
         """
         sent = self._clock()
         future = self.send(packed, timeout)

@@ -36,7 +36,7 @@ class Patience:
         return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
-        """Return True if another try is worthwhile: the server did not answer in time, and time is left. Then pause first.
+        """Return True, after a pause, if another try is worthwhile: the server did not answer in time, and time is left.
 
         Return False at once after any other error, or if no time is left.
         """

@@ -132,7 +132,7 @@ def _wait_for_end(pid: int) -> None:
 
 @contextlib.contextmanager
 def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
-    """Yield the socket path of this machine's own server, and a connection to the server, or None if it is not running."""
+    """Yield the socket path of this machine's own server, and a connection to it, or None if no server is running."""
     from holdfast._local.server import paths
     from holdfast._local.server.supervisor import Connection
 

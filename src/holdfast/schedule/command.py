@@ -196,7 +196,7 @@ class _Execution:
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
-        """If the lease was renewed, tell the guardian the new time by which it must have ended the command."""
+        """If the lease was renewed, tell the guardian the new time by which the guardian must have ended the command."""
         if self.run.lease is None:
             return
         now = program.clock()  # read before remaining(): the time in between then makes the deadline early, not late

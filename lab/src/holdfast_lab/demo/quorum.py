@@ -195,7 +195,7 @@ def judge_one_forgets(facts: Facts) -> list[Check]:
 
 
 def majority_forgets(cast: Cast) -> Facts:
-    """Scene 4: a majority restarts without its data while the lock is held. Nobody may get it before the lease ends."""
+    """Scene 4: a majority restarts without its data while the lock is held. Nobody may get the lock before the lease ends."""
     cast.screen.title("4. While the lock is held, servers 1, 2 and 3 are killed, and start again, empty")
     holder, other = cast.holder, cast.processes[0]
     plain = f"plain-{cast.name}"

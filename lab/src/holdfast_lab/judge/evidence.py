@@ -143,7 +143,7 @@ class Fault:
 
 
 class Place:
-    """A position in the server's queue. A waiter that gives up may leave it to another waiter of its process."""
+    """A position in the server's queue. A waiter that gives up may leave its position to another waiter of its process."""
 
     __slots__ = ("event", "owners")
 
@@ -255,7 +255,7 @@ class Evidence:
             self.last = event.at
 
     def asked(self, hold: Hold) -> float:
-        """Return the time at which a lease was requested. If it was handed on, its first holder requested it."""
+        """Return the time at which a lease was requested. If the lease was handed on, its first holder requested it."""
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:
@@ -285,7 +285,7 @@ class Evidence:
     def granted(self, hold: Hold) -> float | None:
         """Return the time at which the server granted the lock for this acquisition.
 
-        Return None if it is unknown, or if several servers granted the lock.
+        Return None if this time is unknown, or if several servers granted the lock.
         """
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return grants[-1].at if len({event.who for event in grants}) == 1 else None

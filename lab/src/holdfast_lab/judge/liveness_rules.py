@@ -340,7 +340,7 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
-    """Yield the waiters that another client of their process overtook in its local queue.
+    """Yield the waiters that another client of their process overtook in the process's local queue.
 
     A client with a wait of 0 does not join the local queue, so it may overtake. The workers in ``outside`` use FairLocks, so
     they may overtake, too.

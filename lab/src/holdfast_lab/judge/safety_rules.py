@@ -220,7 +220,7 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def _first(case: Evidence, hold: Hold, quorum: int) -> float:
     """Return when the server granted the lock; with several servers, the time of the first grant.
 
-    If it is unknown, return the time at which the holder acquired the lock.
+    If this time is unknown, return the time at which the holder acquired the lock.
     """
     first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
     return first if quorum > 1 else case.granted(hold) or hold.since

@@ -405,7 +405,7 @@ def _delayed(case: Served, entry: Entry) -> bool:
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:
-    """S6: no run starts before its tick. Without faults, it starts at once, unless it must wait for an earlier run."""
+    """S6: no run starts before its tick. Without faults, a run starts at once, unless it must wait for an earlier run."""
     for job, stretches in case.stretches.items():
         for stretch in stretches:
             scheduled, number = _tick(stretch.began.attempt)

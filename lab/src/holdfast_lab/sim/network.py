@@ -359,7 +359,7 @@ def show(call: Call) -> str:
 class Line:
     """A keeper's connection to a server. It replaces the library's `PipelinedConnection`.
 
-    The keeper opens it at its first call, and again at the first call after the connection was lost.
+    The keeper opens the connection at its first call, and again at the first call after the connection was lost.
     """
 
     __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")

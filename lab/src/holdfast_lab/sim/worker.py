@@ -328,7 +328,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Record that another worker handed its lease on to this attempt, or left it its place in the queue."""
+        """Record that another worker handed its lease on to this attempt, or left its place in the queue to this attempt."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
