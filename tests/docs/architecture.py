@@ -2,6 +2,7 @@
 
     PYTHONPATH=tests python -m docs.architecture              draw the picture
     PYTHONPATH=tests python -m docs.architecture election     list the files of a capability, floor by floor
+    PYTHONPATH=tests python -m docs.architecture Semaphore    the same for the capability of a class
     PYTHONPATH=tests python -m docs.architecture --all        list the files of every capability
 
 Each arrow stands for imports that exist, at run time or for types.
@@ -10,6 +11,7 @@ Each arrow stands for imports that exist, at run time or for types.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -216,6 +218,16 @@ def files_of(capability: str) -> dict[str, list[str]]:
     return found
 
 
+def capability_named(name: str) -> str:
+    """Return the capability with this name, or with a public class of this name. Raises SystemExit if there is none."""
+    public = {word: found for found, capability in CAPABILITIES.items() for word in capability.public.split()}
+    names = public | {found: found for found in CAPABILITIES}
+    found = names.get(name.lower()) or _fits(re.sub(r"\B(?=[A-Z])", "_", name).lower(), names)
+    if found:
+        return found
+    raise SystemExit(f"no capability or class is named {name!r}; the capabilities are: {', '.join(CAPABILITIES)}")
+
+
 def listed(capability: str) -> str:
     """Return the files of a capability as text, with the floor of each."""
     lines = [capability]
@@ -269,6 +281,6 @@ def svg() -> str:
 if __name__ == "__main__":
     check_steps()
     for name in CAPABILITIES if "--all" in sys.argv else sys.argv[1:]:
-        print(listed(name))
+        print(listed(capability_named(name)))
     if not sys.argv[1:]:
         PICTURE.write_text(svg(), encoding="utf-8")

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from docs import architecture
 
 
@@ -40,6 +42,19 @@ def test_shared_algorithms_are_listed_under_their_name() -> None:
     assert "_api/cache/cache.py" in listed["single_flight"]
     assert "_api/barrier.py" in listed["rendezvous"]
     assert "_api/event.py" in listed["rendezvous"]
+
+
+def test_a_class_is_found_by_its_name_and_an_unknown_word_is_refused() -> None:
+    for name, capability in {
+        "Semaphore": "permit",
+        "RWLock": "permit",
+        "FairLock": "lock",
+        "CountDownLatch": "rendezvous",
+    }.items():
+        assert architecture.capability_named(name) == capability
+    assert [architecture.capability_named(name) for name in architecture.CAPABILITIES] == list(architecture.CAPABILITIES)
+    with pytest.raises(SystemExit, match=r"'semaphor'; the capabilities are: lock, permit"):
+        architecture.capability_named("semaphor")
 
 
 def test_the_script_lists_every_capability() -> None:

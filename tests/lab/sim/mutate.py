@@ -430,9 +430,16 @@ def record(new: Caught) -> None:
     PAGE.write_text(f"{head}{table(cases)}\n", encoding="utf-8")
 
 
+def known(name: str) -> str:
+    """Return the name of a defect. Raises ArgumentTypeError if no defect has this name."""
+    if all(mutation.name != name for mutation in MUTATIONS):
+        raise argparse.ArgumentTypeError(f"no defect is named {name!r}; the defects are in tests/*/sim/*_defects.py")
+    return name
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="The mutation check.")
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", type=known)
     parser.add_argument("--record", action="store_true", help="write down what was found, here and in the docs")
     parser.add_argument("--show", action="store_true", help="tell what each changes, as a diff")
     parser.add_argument(

@@ -22,7 +22,10 @@ from support.searches import in_turn
 from support.sources import PACKAGE, digest
 
 HERE = Path(__file__).parent
-AGAIN = "the simulator has changed? python tests/lab/sim/mutate.py --record"
+AGAIN = (
+    "the simulator has changed, or an Nth now names another place? Compare mutate.py --show NAME with the description of the "
+    "defect, and correct its number. Then: python tests/lab/sim/mutate.py --record NAME"
+)
 
 
 SLOW = {
