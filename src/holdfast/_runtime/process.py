@@ -185,9 +185,10 @@ class Process:
                 self._keeper.unsubscribe(endpoint, listener)
 
     def close_idle(self, endpoints: Sequence[Endpoint]) -> None:
-        """Close the connections of threads to these servers, or to all servers of their Clusters.
+        """Close the connections of threads to these servers.
 
-        A connection in use is closed after its use.
+        If a server belongs to a Cluster, the connections to all servers of the Cluster are closed. A connection in use is
+        closed after its use.
         """
         with self._mutex:
             pools = [pool for endpoint, pool in self._pools.items() if endpoint.is_among(endpoints)]

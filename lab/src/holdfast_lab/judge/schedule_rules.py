@@ -131,7 +131,7 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """A tick that falls due less than this many seconds before the start of a run may be unnoticed (rule S9)."""
+    """Rule S9 ignores a tick that falls due less than this many seconds before a late run of its job starts."""
     prompt: float
     """Maximum seconds from a tick to the start of its run, if there are no faults."""
     new_since: Mapping[str, float | None] | None = None

@@ -41,8 +41,8 @@ class World:
         self.interrupt: tuple[int, float] | None = None
         """The planned interrupt of the thread that runs the history; None: no interrupt is planned.
 
-        The first item is how often the thread still blocks undisturbed. When it blocks the next time, Interrupt is raised at
-        the end of the wait, or after the seconds in the second item.
+        The first item is how often the thread still blocks undisturbed. When it blocks the next time, Interrupt ends the wait
+        after the seconds in the second item. If the wait ends before, Interrupt is raised then.
         """
         self._stepping = 0
         """Number of events that are running. An event that waits runs further events, so it may be more than one.

@@ -196,9 +196,9 @@ async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: flo
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Acquire the lock before monotonic time `Attempt.until`. Return Busy if that time has passed.
 
-    ``at_once``: True to try once, without waiting. ``now``: monotonic time in seconds. ``place``: position in the server's
-    queue. It is inherited from another attempt of this process, or the attempt still has to join the queue. None: ask first
-    whether the lock is free.
+    ``at_once``: True to try once, without waiting. ``now``: monotonic time in seconds. ``place``: place in the server's queue
+    that the attempt inherits from another attempt of this process, or a new place, with which it joins the queue. None: ask
+    first whether the lock is free.
     """
     busy = NO_ANSWER
     if place is None:

@@ -82,7 +82,10 @@ def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bo
 
 
 def woken(attempt: Attempt, now: float) -> Grant | None:
-    """Return the grant of a lease that was handed on to a parked attempt, and is valid at ``now``; None for other turns."""
+    """Return the grant of the lease that was handed on to an attempt while it waited in the local queue.
+
+    Return None if no lease was handed on, if the grant has no fence, or if it is not valid at monotonic time ``now``.
+    """
     queue, turn = attempt.local_queue, attempt.turn
     if type(turn) is not Grant or not turn.fence:
         return None

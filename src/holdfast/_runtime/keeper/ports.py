@@ -11,7 +11,7 @@ class KeeperThread(Protocol):
     """The keeper's thread, its clock, and the mutex of its state."""
 
     looks: bool
-    """True while a check for long leases is scheduled."""
+    """True while the next check of `LongLeases`, for leases held for more than a second, is scheduled."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]: ...

@@ -81,7 +81,7 @@ class Keeper:
         self._later: list[tuple[float, Callable[[], None]]] = []
         """Functions to call later, each with the monotonic time of its call, in seconds."""
         self.looks = False
-        """True while a check for long leases is scheduled."""
+        """True while the next check of `LongLeases`, for leases held for more than a second, is scheduled."""
         self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
         self.foreign_locks = ForeignLocks(self)
