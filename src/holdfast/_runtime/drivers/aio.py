@@ -586,7 +586,10 @@ async def close() -> None:
 
 
 async def close_to(endpoints: Sequence[Endpoint]) -> None:
-    """Close the running event loop's connections to these servers, or to all servers of their Clusters."""
+    """Close the running event loop's connections to these servers.
+
+    If a server belongs to a Cluster, the connections to all servers of the Cluster are closed.
+    """
     for endpoint, driver in [*current().drivers.get(asyncio.get_running_loop(), {}).items()]:
         if endpoint.is_among(endpoints):
             await driver.stream.close()
