@@ -65,7 +65,7 @@ _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watch
 
 
 class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
-    """A transaction: one try, or an object whose `run` repeats tries. Base class for threads and for asyncio."""
+    """A transaction. A ``with`` statement tries once, `run` repeats tries. Base class for threads and for asyncio."""
 
     _foreign = TRANSACTION_METHODS
 

@@ -211,7 +211,7 @@ class Slot(Protocol):
 
 
 class Subscriber(Protocol):
-    """The interface of an object that waits for a server's notifications, for drivers and the keeper (background thread)."""
+    """An object that waits for a server's notifications, as drivers and the keeper (background thread) use it."""
 
     listener_id: str
     """Id of the listener, generated like a token. Servers name the listener by it in notifications."""

@@ -18,10 +18,10 @@ MALFORMED = (hiredis.ProtocolError, TypeError)
 
 
 class Reader(hiredis.Reader):
-    """The parser of replies.
+    """A parser of replies that raises ``hiredis.ProtocolError`` for every malformed reply.
 
-    `sync_connection` and `aio_connection` use ``hiredis.Reader`` itself, which saves a Python call for each reply, and handle
-    the exceptions in `MALFORMED`.
+    `sync_connection` and `aio_connection` read most replies with ``hiredis.Reader`` itself, which saves a Python call for each
+    reply. So they catch all exceptions in `MALFORMED`.
     """
 
     def gets(self, *args: bool) -> Any:

@@ -56,7 +56,9 @@ def fit_for(given: Any, parameter: str) -> set[str]:
     """Return the features in ``given``, which is one text, such as "gpu", or several. Raises ConfigError."""
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(feature, str) for feature in found):
-        raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)
+        raise ConfigError(
+            f'{parameter} must be text or a list of texts, such as "gpu" or ["gpu", "disk"], not {given!r}', parameter=parameter
+        )
     return set(found)
 
 

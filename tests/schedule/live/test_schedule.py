@@ -539,9 +539,9 @@ def test_jobs_that_are_no_plain_functions(own: PrivateServer, serving: Any) -> N
 
 @pytest.mark.parametrize("feature", [5, [5], b"gpu", None])
 def test_a_feature_is_a_text(own: PrivateServer, feature: Any) -> None:
-    with pytest.raises(holdfast.ConfigError, match="features must be a feature or several, as text"):
+    with pytest.raises(holdfast.ConfigError, match="features must be text or a list of texts"):
         holdfast.Schedule(own.url, "jobs", features=feature)
-    with pytest.raises(holdfast.ConfigError, match="on must be a feature or several, as text"):
+    with pytest.raises(holdfast.ConfigError, match="on must be text or a list of texts"):
         holdfast.Schedule(own.url, "jobs").every(1, name="job", on=feature)(print)
 
 

@@ -370,7 +370,7 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """S7: a run that the log calls crashed did start, and neither succeeded nor was cancelled.
+    """S7: if the log says that a run crashed, the run has started, and has neither succeeded nor been cancelled.
 
     Without faults, no run crashes and no tick is missed.
     """

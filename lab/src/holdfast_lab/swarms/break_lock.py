@@ -31,7 +31,10 @@ from holdfast_lab.swarms.swarm import Swarm
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds within which a holder notices that its lock was broken. A notification makes it ask the server."""
+"""Seconds within which a holder must learn that its lock was broken, counted from the notification.
+
+After the notification, the holder may wait for `QUESTION_EVERY_S` before it asks the server.
+"""
 
 
 @dataclass(slots=True)

@@ -228,9 +228,9 @@ class Case:
         self.upsets = Upsets(history)
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
-        """The events of sending a loaded value to the server, by the fence of the load."""
+        """For each fence of a load: the event in which the loader sends the value to the server."""
         self.landed: dict[int, Event] = {}
-        """The events of learning that the server has stored a loaded value, by the fence of the load."""
+        """For each fence of a load: the event in which the loader learns that the server has stored the value."""
         self.voids: dict[int, Void] = {}
         """The invalidations, by the version that was written to the source before the invalidation."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}

@@ -343,7 +343,7 @@ class ObjectHistory(History):
                 self._violated("T6", f"two workers rely on {core.name}: {core!r}, {holders[core.name]!r}")
 
     def _lost(self, core: LeaseCore, why: str) -> None:
-        """Judge the loss of a lease by T7. A second call for the same lease does nothing."""
+        """Report a violation of T7 if a renewed lease is lost without a fault. Judge each lease only once."""
         begin, since = self.profile.full_from, self._since.pop(core, None)
         if since is None:
             return
@@ -353,7 +353,7 @@ class ObjectHistory(History):
             self._violated("T7", f"the lease of {core.name} is lost, though nothing has gone wrong: {why}")
 
     def _failed(self, error: Exception) -> None:
-        """Judge an error of a call by T7."""
+        """Report a violation of T7 if a call fails without a fault."""
         self.counts["wired failed"] += 1
         excused = bool(self.profile.faults) or bool(self.network.refused)
         if not self.docket.decide("T7", excused):

@@ -18,7 +18,7 @@ class Stuck(Exception):
 
 
 class Interrupt(BaseException):
-    """Raised in a thread where it blocks, as by a signal handler that raises an exception."""
+    """Raised in a thread while it blocks. It stands for an exception that a signal handler raises."""
 
 
 class World:

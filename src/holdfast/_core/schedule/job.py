@@ -147,7 +147,7 @@ class Answered(NamedTuple):
     taken_down: bool
     """True if the server has recorded the end of a run that this process has reported."""
     slot: int = -1
-    """Index of the run to begin, among the runs of the job at the same time; -1: this process may not begin a run."""
+    """Index (from 0) of the run to begin, among the concurrent runs of the job; -1: this process may not begin a run."""
     fence: int = 0
     scheduled: int = 0
     attempt: int = 1
