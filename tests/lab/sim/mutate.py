@@ -1,7 +1,7 @@
 """The mutation check: puts the defects of `mutations` in, one at a time, and sees if the simulator catches them.
 
     python tests/lab/sim/mutate.py                search, and tell what catches each
-    python tests/lab/sim/mutate.py NAME ...       the same for some
+    python tests/lab/sim/mutate.py NAME ...       the same for some; with --most 300: in 300 seeds, without the scenarios
     python tests/lab/sim/mutate.py --record       search, and write down what was found, here and in the docs; with names: those
     python tests/lab/sim/mutate.py --show NAME .. tell what each changes, as a diff
     python tests/lab/sim/mutate.py --medians      measure how many histories each usually takes, and write it down
@@ -295,10 +295,14 @@ def search(copy: Copy, mutation: Mutation, places: Iterable[int | str]) -> Caugh
         print(f"{mutation.of}: {case.where} violates {unclean} without any of these defects", file=sys.stderr, flush=True)
 
 
-def all_places(copy: Copy, of: str) -> Iterator[int | str]:
-    """Return the histories to search for a defect: the seeds of its swarm, then the small scenarios, by name."""
-    yield from range(FEWER.get(of, SEEDS))
-    if of in SCENARIOS:
+def all_places(copy: Copy, of: str, most: int | None = None) -> Iterator[int | str]:
+    """Return the histories to search for a defect: the seeds of its swarm, then the small scenarios, by name.
+
+    ``most``: search this number of seeds at most, and no scenario.
+    """
+    seeds = FEWER.get(of, SEEDS)
+    yield from range(seeds if most is None else min(seeds, most))
+    if most is None and of in SCENARIOS:
         module, table = SCENARIOS[of]
         yield from list(getattr(copy.part(module), table))
 
@@ -318,10 +322,10 @@ def look(copy: Copy, mutation: Mutation, place: int | str) -> tuple[Caught | Non
     return Caught(mutation.name, violations[0].rule, by, seed, choices, 0, str(violations[0])), histories
 
 
-def searched(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, Caught | None]]:
+def searched(mutations: Iterable[Mutation], most: int | None = None) -> Iterator[tuple[Mutation, Caught | None]]:
     with copied() as copy:
         for mutation in mutations:
-            yield mutation, search(copy, mutation, all_places(copy, mutation.of))
+            yield mutation, search(copy, mutation, all_places(copy, mutation.of, most))
 
 
 # Search by turns
@@ -446,7 +450,7 @@ def main() -> int:
         "--medians", action="store_true", help="measure how many histories each usually takes, and write it down"
     )
     parser.add_argument("--rotate", action="store_true", help="search anew those whose turn it is: JSON lines")
-    parser.add_argument("--most", type=int, help="with --rotate: in so many histories each")
+    parser.add_argument("--most", type=int, metavar="N", help="search each defect in at most N histories")
     parser.add_argument("--replay", action="store_true", help="do each recorded case again: JSON lines")
     args = parser.parse_args()
     if args.show:
@@ -464,7 +468,7 @@ def main() -> int:
             print(json.dumps(answer), flush=True)
         return 0
     caughts = missed = 0
-    for mutation, caught in searched(m for m in MUTATIONS if m.name in args.names or not args.names):
+    for mutation, caught in searched((m for m in MUTATIONS if m.name in args.names or not args.names), args.most):
         if caught is None:
             missed += 1
             print(f"{mutation.name:32} NOT CAUGHT: {mutation.breaks}", flush=True)

@@ -103,6 +103,13 @@ def test_a_history_that_violates_a_rule_without_the_defect_proves_nothing(capsys
     assert capsys.readouterr().err == "ticket: seed 3 violates R8 without any of these defects\n"
 
 
+def test_an_unknown_defect_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["mutate.py", "release-any-tokn", "release-any-token"])
+    with pytest.raises(SystemExit, match="2"):
+        mutate.main()
+    assert "no defect is named 'release-any-tokn'; the defects are in" in capsys.readouterr().err
+
+
 def missed_in_turn(*options: str) -> list[str]:
     """Of the defects whose turn it is, those that a search from other seeds than the recorded ones does not find."""
     command = [sys.executable, str(HERE / "mutate.py"), "--rotate", *options]
