@@ -106,7 +106,7 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def of_crontab(text: str) -> str:
-    """Return the end of an error about a file that is not in TOML; empty unless ``text`` has a line like those of a crontab."""
+    """Return the advice that is appended to an error if ``text`` looks like a crontab; otherwise an empty text."""
     return f"; this looks like a crontab: write each line as a table [jobs.NAME]; {_SYNOPSIS}" if _CRONTAB.search(text) else ""
 
 

@@ -38,7 +38,7 @@ ASLEEP = 10.0
 """When a server's clock was set forward, every process reads the server's time again within this many seconds."""
 
 SLACK = 2_000_000
-"""The records may lack a tick for this many microseconds after it, because the request for its run may be under way."""
+"""Microseconds that S4 allows for the request that claims a tick. The whole limit also depends on the job's period and ttl."""
 
 
 class Terms(Protocol):

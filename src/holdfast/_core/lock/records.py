@@ -343,7 +343,10 @@ class Waiter:
         self.in_flight = False
         self.last_contact = 0.0
         self.late = False
-        """True if the waiting attempt was woken because its wait has ended."""
+        """True if the waiting attempt was woken by its timeout or by an error, such as a deadlock.
+
+        The position stays in the server's queue until the attempt runs, so that another attempt can inherit it.
+        """
         self.down: WireError | None = None
         """Error of the last request about this waiter or its inbox; None: the server replied to that request."""
 

@@ -316,7 +316,7 @@ class VoteRound(YesCount):
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None
 
     def holder(self) -> tuple[str, int]:
-        """Return the hash of the other client's token that most servers vote for, and the number of these servers.
+        """Return the hash of the other client's token with the largest number of votes, and this number.
 
         Return "" and 0 if there is no such token.
         """
@@ -324,7 +324,10 @@ class VoteRound(YesCount):
         return marks.most_common(1)[0] if marks else ("", 0)
 
     def busy(self) -> Busy:
-        """Return a Busy reply that names the process of the client for which most servers vote."""
+        """Return a Busy reply that names the process of the client with the largest number of votes.
+
+        This number need not be a majority. If no server names a client, the process is `UNKNOWN`.
+        """
         taken = self.replies(HeldElsewhere)
         mark, _ = self.holder()
         process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
