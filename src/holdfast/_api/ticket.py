@@ -215,14 +215,13 @@ def issue(core: Any, expires: Seconds, token: str = "") -> Ticket:
     """Issue a ticket for the lease of a thread. ``token``: token of the ticket; empty: draw a new one."""
     issuing = Issue(core, expires, token)
     try:
-        ticket: Ticket = core.run(issuing.operation)
+        return core.run(issuing.operation)  # type: ignore[no-any-return]
     except HoldfastError:
         raise
     except BaseException:
         # An exception of an interrupt or a signal handler can come at any line.
         core.run(issuing.undo)
         raise
-    return ticket
 
 
 async def aio_issue(core: Any, expires: Seconds) -> Ticket:

@@ -135,7 +135,7 @@ def test_row_11_interrupted_at_every_line(server: PrivateServer, admin: Admin, n
             admin.redis.delete(admin.lock)
 
     body()
-    lines = at_every_line(body, check, step=3)
+    lines = at_every_line(body, check, step=1)
     assert not left, "left behind when interrupted at\n" + "\n".join(left)
     assert len(lines) > 30, "it was really traced"
 
