@@ -137,6 +137,13 @@ SERVING = (
         "ticks that were late are neither run nor recorded as missed",
     ),
     _defect(
+        "first-missed-not-counted",
+        "_core/schedule/misfire.py",
+        "due",
+        Instead("_between(when, last, given_up, COUNTED)", "_between(when, first, given_up, COUNTED)"),
+        "the first missed tick is not counted",
+    ),
+    _defect(
         "begun-too-late",
         "_core/schedule/state.py",
         "ScheduleState._granted",

@@ -96,6 +96,13 @@ def test_the_latest_ticks_are_found_behind_a_burst_of_millions(policy: str, coun
     assert burst.asked < 100_000, "nor does it walk through all of them"
 
 
+@pytest.mark.parametrize("due", [1, 2, 5])
+def test_each_missed_tick_is_counted(due: int) -> None:
+    found = misfire.due(Listed([10.0, 20.0, 30.0, 40.0, 50.0]), 0, due * 10 * S, Options())
+    assert found.ticks == [due * 10 * S]
+    assert found.missed == ((10 * S, (due - 1) * 10 * S, due - 1) if due > 1 else None)
+
+
 @given(
     st.lists(st.integers(1, 500), unique=True, max_size=60).map(sorted).map(lambda found: [float(time) for time in found]),
     st.integers(0, 500),

@@ -208,7 +208,7 @@ def test_values_of_others_are_understood(server: PrivateServer, look: Any, name:
         ("", "a value of 0 bytes"),
         ("-1700000000", "not a Unix time"),
         ("1.7e9", "not a Unix time"),
-        ("4102444800000", r"a Unix time in milliseconds, but this lock counts in seconds.*one unit="),  # of the year 2100
+        ("4102444800000", r"a Unix time in milliseconds, but this lock counts in seconds.*same unit="),  # of the year 2100
     ],
 )
 def test_anything_else_is_refused_and_left_alone(server: PrivateServer, look: Any, name: str, value: str, why: str) -> None:

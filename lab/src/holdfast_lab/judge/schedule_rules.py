@@ -19,6 +19,9 @@ from holdfast_lab.judge.excuses import AMNESIA, CLOCK, FORWARD, Upsets
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 
+COUNTED = 1000
+"""Number of missed ticks up to which the log has to have the exact number."""
+
 ROUNDING = 0.002
 """Seconds of tolerance in comparisons of times. Leases are measured in whole milliseconds."""
 
@@ -65,6 +68,10 @@ class Entry(Protocol):
     def scheduled(self) -> int: ...
     @property
     def until(self) -> int: ...
+    @property
+    def ticks(self) -> int:
+        """Number of ticks that the entry is about."""
+
     @property
     def started(self) -> int: ...
     @property
@@ -318,6 +325,25 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
             yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, but no run is active")
 
 
+def s4_counted(case: Served) -> Iterator[Violation]:
+    """S4: a log entry about ticks that were not run has the number of these ticks.
+
+    Ticks between the first and the last of them may have been run, or may wait.
+    """
+    for facts in case.facts:
+        step = round(case.jobs[facts.name][0] * 1e6)
+        runs = {entry.scheduled for entry in facts.entries if entry.fence} | {run.scheduled for run in facts.running}
+        for entry in facts.entries:
+            if entry.status not in {"skipped", "missed"} or entry.scheduled % step:
+                continue
+            case.docket.decide("S4 counted")
+            most = entry.until // step - (entry.scheduled - 1) // step
+            others = sum(entry.scheduled < tick < entry.until and tick % step == 0 for tick in runs)
+            if not min(most - others - facts.queued, COUNTED) <= entry.ticks <= most:
+                known = f"{facts.name} {entry.scheduled} to {entry.until}"
+                yield Violation("S4", f"{known}: {most - others} ticks {entry.status}, and the log says {entry.ticks}")
+
+
 def _after(period: float, tick: int) -> int:
     """Return the first tick after ``tick``, in microseconds. No code under test is used."""
     step = round(period * 1e6)
@@ -430,6 +456,7 @@ RULES = (
     s2_exclusion,
     s3_fences,
     s4_none_forgotten,
+    s4_counted,
     s5_written,
     s6_prompt,
     s7_nothing_made_up,

@@ -319,4 +319,6 @@ ENOUGH = {
 }
 """Minimum counts in 1,000 histories of schedules. They count runs of scripts, and ticks by their outcome."""
 
-SWARM = Swarm(ScheduleHistory, ENOUGH, ("S1", "S2", "S3", "S4", "S5", "S6", "S6 prompt", "S7", "S7 peace", "S8", "S9"))
+SWARM = Swarm(
+    ScheduleHistory, ENOUGH, ("S1", "S2", "S3", "S4", "S4 counted", "S5", "S6", "S6 prompt", "S7", "S7 peace", "S8", "S9")
+)
