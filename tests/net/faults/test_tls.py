@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
+import select
+import socket
 import ssl
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +21,7 @@ import trustme
 
 import holdfast
 import holdfast.aio
+from holdfast._net import tls
 from support.servers import PrivateServer, private
 from support.terminator import Terminator
 
@@ -116,6 +121,18 @@ def test_distrust_is_named(plain: PrivateServer, files: Path, face: Any, name: s
         assert "canary" not in str(caught.value)
         holdfast.close()
     assert keys(plain, name) == []
+
+
+def test_the_server_resets_the_connection_before_the_handshake() -> None:
+    """No socket is left open, about which Python would warn."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sock:
+        server, _ = listener.accept()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.close()
+        select.select([sock], [], [])
+        with pytest.raises(ConnectionResetError):
+            tls.context({}).wrap_socket(sock, server_hostname="localhost")
+    gc.collect()
 
 
 def test_system_cas_are_trusted_by_default_and_no_others(plain: PrivateServer, face: Any, name: str) -> None:
