@@ -42,13 +42,16 @@ WIDTH, HEIGHT = 230, 54
 
 ACQUIRE = {  # the step: (its file, what happens there)
     1: ("_api/acquisition.py", "A user calls Lock.acquire()."),
-    2: ("_runtime/drivers/sync.py", "The driver runs the operation on the calling thread."),
-    3: ("_core/lock/acquire.py", "The operation decides what to ask next."),
-    4: ("_core/requests.py", "It awaits a request: run this script."),
-    5: ("_net/sync_pool.py", "The driver sends the request over a connection."),
-    6: ("_lua/lock/acquire.lua", "The server grants the lock, or queues the waiter."),
-    7: ("_runtime/keeper/thread.py", "The keeper renews the lease from now on."),
+    2: ("_runtime/drivers/sync.py", "The driver acquires the lock on the calling thread."),
+    3: ("_core/lock/uncontended.py", "`lead` takes the turn in this process, and returns the request."),
+    4: ("_net/sync_pool.py", "The driver sends the request over a connection."),
+    5: ("_lua/lock/acquire.lua", "The server grants the lock."),
+    6: ("_core/lock/uncontended.py", "`took` makes a lease of the reply."),
+    7: ("_core/lock/renewal.py", "The lease is registered. The keeper renews it from now on."),
 }
+"""A test compares these files with the trace of an acquire."""
+
+OTHERWISE = "If the reply is another one, the operation in _core/lock/acquire.py goes on with it."
 
 
 FLOORS = {
@@ -249,13 +252,13 @@ def _edge(here: str, there: str) -> tuple[float, float, float, float]:
 def svg() -> str:
     """Return the picture."""
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 850" font-family="sans-serif" font-size="13">',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 880" font-family="sans-serif" font-size="13">',
         "<title>The rooms of holdfast, who imports whom, and the way of one acquire</title>",
         (
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
             '<path d="M0,0 L8,4 L0,8 z" fill="#667"/></marker></defs>'
         ),
-        '<rect width="880" height="850" fill="#fff"/>',
+        '<rect width="880" height="880" fill="#fff"/>',
     ]
     for here, there in drawn(arrows()):
         x1, y1, x2, y2 = _edge(here, there)
@@ -275,6 +278,7 @@ def svg() -> str:
             f'<text x="62" y="{y}" font-family="monospace">{escape(file)}</text>',
             f'<text x="330" y="{y}">{escape(about)}</text>',
         ]
+    lines.append(f'<text x="62" y="862">{escape(OTHERWISE)}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 
 import holdfast
 import holdfast.aio
+from docs.architecture import ACQUIRE
 from support.servers import PrivateServer
 
 HOME = Path(holdfast.__file__).parent
@@ -40,6 +42,11 @@ class Walk:
     @property
     def files(self) -> set[str]:
         return {str(Path(code.co_filename).relative_to(HOME)) for code in self.calls}
+
+    @property
+    def route(self) -> list[str]:
+        """The files in the order of the calls, without repetitions next to each other."""
+        return [file for file, _ in itertools.groupby(str(Path(code.co_filename).relative_to(HOME)) for code in self.calls)]
 
     @property
     def above(self) -> set[str]:
@@ -100,3 +107,22 @@ def test_the_walk_is_short_for_asyncio(server: PrivateServer, name: str, kind: s
 
 def test_an_owner_walks_hardly_further(server: PrivateServer, name: str) -> None:
     assert len(in_threads(holdfast.RLock(server.url, name)).calls) <= 60
+
+
+UNDRAWN = {"_api/lease_core.py", "_clock.py", "_core/lock/records.py", "_net/sync_connection.py"}
+"""Files of an acquire that the picture in docs/design/architecture.md leaves out: records, the clock, and inside a pool."""
+
+
+def test_the_drawn_acquire_is_the_real_one(server: PrivateServer, name: str) -> None:
+    lock, walks = holdfast.Lock(server.url, name), []
+    for _ in range(PAIRS):
+        with walk() as seen:
+            lock.acquire()
+        lock.release()
+        walks.append(seen)
+    drawn = [file for file, _ in ACQUIRE.values()]
+    script = f"_lua/{lock._spec.acquire_frame.script.name}.lua"
+    assert [file for file in drawn if file.startswith("_lua/")] == [script]
+    assert {file for file in drawn if file != script} == quickest(walks).files - UNDRAWN
+    route = iter(quickest(walks).route)
+    assert [file for file in drawn if file != script and file not in route] == []
