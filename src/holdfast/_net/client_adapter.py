@@ -29,7 +29,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack, value
 from holdfast._net.system import SYSTEM, System
 
-POLL = 0.2
+POLL_EVERY_S = 0.2
 """A thread that waits for notifications checks, after this many seconds, whether it must subscribe to another channel."""
 
 _CODES = {
@@ -134,7 +134,7 @@ class AioClientCalls(AioConnection):
         if listening := _listening.pop(self._loop, None):
             for task in listening:
                 task.cancel()  # a task that is just reconnecting would leave its connection open
-            await asyncio.wait(listening, timeout=POLL)
+            await asyncio.wait(listening, timeout=POLL_EVERY_S)
         for pubsub in subscriptions:
             try:
                 await pubsub.aclose()
@@ -311,7 +311,7 @@ class ClientLine:
         future = asyncio.run_coroutine_threadsafe(_listens(result, self._endpoint) if listens else result, loop)
         while True:
             try:
-                return future.result(POLL)
+                return future.result(POLL_EVERY_S)
             except concurrent.futures.TimeoutError:
                 if future.done():
                     raise
@@ -364,7 +364,7 @@ class ClientLine:
                         self._result(pubsub.ping(), listens=True)
                         self._done(job, b"PONG")
                 if pubsub is not None:
-                    subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL), listens=True), subscribing)
+                    subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL_EVERY_S), listens=True), subscribing)
             except Exception as error:  # noqa: BLE001 - every client has its own exceptions
                 self._lose(pubsub, error, subscribing or job)
                 pubsub = subscribing = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TAKES_COMMAND = True
 
-POLL = 0.5
+POLL_EVERY_S = 0.5
 """Maximum seconds between two checks for signals, while this candidate leads."""
 
 _AS_IF_NOT_GIVEN: dict[str, Any] = {
@@ -149,7 +149,7 @@ def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
                 with candidate as term:
                     role = "leads"
                     _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
-                    while not term.lost.wait(POLL):
+                    while not term.lost.wait(POLL_EVERY_S):
                         pass
             except LeaseLost as lost:
                 role = "campaigns"

@@ -78,7 +78,7 @@ class Limits:
 
 USUAL = Limits()
 
-AGAIN = 0.02
+AGAIN_AFTER_S = 0.02
 """Seconds after which a process sends a release again. A release that took less time was sent only once."""
 
 
@@ -443,7 +443,7 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 continue
             told = next((event.at for event in case.said(hold) if event.kind == "released"), case.last)
             # If messages are slow, another request may have timed out and closed the shared connection.
-            resent = told >= hold.ended + AGAIN and any(fault.weather for fault in case.touching(hold.process))
+            resent = told >= hold.ended + AGAIN_AFTER_S and any(fault.weather for fault in case.touching(hold.process))
             unknown = resent or bool(case.felt(hold.process, hold.ended, told, limits.echo))
             if not case.docket.decide("R15", unknown or case.disturbed(case.asked(hold), told, hold.lock, ("clock",))):
                 yield from _untrue(case, hold)

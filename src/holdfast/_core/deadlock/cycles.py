@@ -25,10 +25,11 @@ STEPS = 100_000
 Without a maximum, a search of forged records could last too long.
 """
 
-BETWEEN = 0.25
+BETWEEN_CHECKS_S = 0.25
 """Seconds between the two checks of a cycle. This is enough time for a process to remove an ended wait from its record."""
 
-ANSWER_WITHIN = 2.0
+ANSWER_WITHIN_S = 2.0
+"""Seconds to wait for the reply to one request of a search."""
 
 
 class Link(NamedTuple):
@@ -181,7 +182,7 @@ async def everybody(prefix: bytes) -> list[Link]:
     start, pattern = records(prefix), literal(records(prefix)) + b"*"
     cursor: object = 0
     while True:
-        step = await retry_idempotent(Command(("SCAN", str(cursor), "MATCH", pattern, "COUNT", 1000), ANSWER_WITHIN))
+        step = await retry_idempotent(Command(("SCAN", str(cursor), "MATCH", pattern, "COUNT", 1000), ANSWER_WITHIN_S))
         cursor, keys = int(step.value[0]), step.value[1]
         for key in keys:
             process = bytes(key).removeprefix(start).decode("ascii", "replace")
@@ -195,7 +196,7 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
     if not process:
         return []
     try:
-        record = await retry_idempotent(control_records.fetch(record_key(prefix, process), ANSWER_WITHIN))
+        record = await retry_idempotent(control_records.fetch(record_key(prefix, process), ANSWER_WITHIN_S))
     except Refused as error:
         if error.code != "WRONGTYPE":
             raise
@@ -209,11 +210,11 @@ async def holder(key: str) -> tuple[str, bytes]:
     The id is empty if nobody, or a client of another library, holds the lock.
     """
     lock = key.encode()
-    token = bytes((await retry_idempotent(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
+    token = bytes((await retry_idempotent(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN_S))).value)
     state = side_key(lock, b"state")
-    if (await retry_idempotent(Command(("HSTRLEN", state, "fence"), ANSWER_WITHIN))).value > control_records.DIGITS:
+    if (await retry_idempotent(Command(("HSTRLEN", state, "fence"), ANSWER_WITHIN_S))).value > control_records.DIGITS:
         return "", b""
-    fence = bytes((await retry_idempotent(Command(("HGET", state, "fence"), ANSWER_WITHIN))).value or b"")
+    fence = bytes((await retry_idempotent(Command(("HGET", state, "fence"), ANSWER_WITHIN_S))).value or b"")
     public, dot, _ = token.partition(b".")
     return public.decode("ascii", "replace") if dot else "", fence
 
@@ -228,7 +229,7 @@ async def listens(public: str, key: str) -> bool:
     if "{" in public:
         return True
     inbox = channel(home(public, key.encode()), public.partition("@")[0])
-    return int((await retry_idempotent(Command(("PUBSUB", "NUMSUB", inbox), ANSWER_WITHIN))).value[1]) > 0
+    return int((await retry_idempotent(Command(("PUBSUB", "NUMSUB", inbox), ANSWER_WITHIN_S))).value[1]) > 0
 
 
 async def waiters_of_holder(key: str) -> list[Link]:
@@ -251,16 +252,16 @@ async def evidence(cycle: Chain) -> Evidence | None:
 
 
 async def find(waiting: Iterable[Link]) -> list[Cycle]:
-    """Return the deadlocks among the given waits, each confirmed by two checks that are `BETWEEN` seconds apart."""
+    """Return the deadlocks among the given waits, each confirmed by two checks `BETWEEN_CHECKS_S` seconds apart."""
     return [shown(cycle) for cycle in await confirmed(cycles(waiting))]
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Check each suspected cycle twice, with `BETWEEN` seconds in between. Return the cycles that are deadlocks both times."""
+    """Check each suspected cycle twice, `BETWEEN_CHECKS_S` seconds apart. Return the cycles that are deadlocks both times."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
-    await Sleep(BETWEEN)
+    await Sleep(BETWEEN_CHECKS_S)
     found = []
     for cycle, seen in first:
         if seen is not None and await still(cycle) and await evidence(cycle) == seen:

@@ -14,7 +14,7 @@ from holdfast._core.requests import AskPlace, Conflict, Now, Run, Sleep, WireErr
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
-POLL = 1.0
+POLL_S = 1.0
 """Maximum seconds between two requests of a caller that waits until a lock is free. The server does not notify such a
 caller."""
 
@@ -119,7 +119,7 @@ async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
         free = sum(sight is not None and not sight.holds for sight in seen.sights)
         if free > where.places // 2:
             return True
-        left = min([POLL, *(hold.remaining + 0.001 for sight in votes for hold in sight.holds if hold.remaining is not None)])
+        left = min([POLL_S, *(hold.remaining + 0.001 for sight in votes for hold in sight.holds if hold.remaining is not None)])
         if until is not None:
             left = min(left, until - await Now())
             if left <= 0:

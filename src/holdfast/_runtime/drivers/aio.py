@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CLEAN_UP = 1.0
+CLEAN_UP_WITHIN_S = 1.0
 """Maximum seconds that a cancelled task waits for the clean-up of its operation, which then goes on without the task."""
 
 _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers may be garbage-collected before it is done
@@ -186,7 +186,7 @@ class Runner:
         """Run an operation to its end, and return its result.
 
         If the calling task is cancelled, the operation's clean-up runs in a task of its own. CancelledError is raised when the
-        clean-up is done, or after CLEAN_UP seconds.
+        clean-up is done, or after CLEAN_UP_WITHIN_S seconds.
         """
         self.running.add(operation)
         if self.unwatched:
@@ -257,7 +257,7 @@ class Runner:
     async def clean_up(self, operation: Coroutine[Any, Any, Any]) -> None:
         """Run the clean-up of a task that was cancelled or failed. If the task is cancelled meanwhile, the clean-up goes on.
 
-        The clean-up runs in a task of its own. This method returns when the clean-up is done, or after CLEAN_UP seconds.
+        The clean-up runs in a task of its own. This method returns when it is done, or after CLEAN_UP_WITHIN_S seconds.
         """
         self.running.add(operation)
         if self.unwatched:
@@ -293,7 +293,7 @@ class Runner:
         _background.add(task)
         task.add_done_callback(_background.discard)
         try:
-            await asyncio.wait([task], timeout=CLEAN_UP)
+            await asyncio.wait([task], timeout=CLEAN_UP_WITHIN_S)
         except asyncio.CancelledError:
             pass  # cancelled again: stop waiting, and let the caller raise the first cancellation
 

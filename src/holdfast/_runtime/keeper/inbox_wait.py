@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast._net.endpoint import Endpoint
     from holdfast._runtime.keeper.thread import Keeper
 
-AGAIN = 0.05
+AGAIN_AFTER_S = 0.05
 """Seconds between two tries of a waiter to borrow the socket. In between, the keeper can read messages."""
 
 DIGITS = 20
@@ -87,7 +87,7 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
                     keeper.on_handover_seen(endpoint, waiter, fence)
         finally:
             keeper.return_socket(endpoint, waiter, soon=slot.empty())
-        soon = clock() + AGAIN
+        soon = clock() + AGAIN_AFTER_S
         outcome = slot.take(soon if until is None else min(soon, until))
         if not isinstance(outcome, TimedOut) or (until is not None and until < soon):
             return outcome
