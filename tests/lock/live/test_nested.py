@@ -57,6 +57,14 @@ def test_nested_async_with(server: PrivateServer, look: redis.Redis, name: str, 
     asyncio.run(main())
 
 
+def test_nested_with_clients_of_other_settings(server: PrivateServer, name: str) -> None:
+    path = server.socket
+    clients = redis.Redis(unix_socket_path=path), redis.Redis(unix_socket_path=path, socket_timeout=2)
+    first, second = (holdfast.Lock(client, name) for client in clients)
+    with first, pytest.raises(RuntimeError, match=BUSY.format(name=name, who="thread")):
+        second.acquire()
+
+
 def test_nested_with_the_same_object(server: PrivateServer, name: str) -> None:
     lock = holdfast.Lock(server.url, name)
     with lock:

@@ -149,8 +149,13 @@ class Keeper:
         return any(link.busy for link in self._links)
 
     def lease_of(self, endpoint: Endpoint, key: bytes) -> HeldLease | None:
+        """Return the lease that this process holds for ``key`` on a server; None if it holds none.
+
+        Clients with other settings, such as another time limit, may have acquired it. They have a node each, with one address.
+        """
         with self.mutex:
-            return self._node(endpoint).renewing.holders.get(key)
+            nodes = [node for other, node in self._nodes.items() if other.address == endpoint.address]
+            return next((node.renewing.holders[key] for node in nodes if key in node.renewing.holders), None)
 
     def local_queue(self, endpoint: Endpoint, spec: Spec) -> LocalQueue:
         with self.mutex:
