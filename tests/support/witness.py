@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -164,6 +164,9 @@ def _inode(fd: str) -> str:
 def _called(holder: object) -> str:
     if isinstance(holder, FrameType):
         return f"frame {holder.f_code.co_qualname}:{holder.f_lineno}"
+    if isinstance(holder, CoroutineType):
+        line = holder.cr_frame.f_lineno if holder.cr_frame is not None else "ended"
+        return f"coroutine {holder.__qualname__}:{line}"
     return type(holder).__qualname__
 
 
