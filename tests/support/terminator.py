@@ -9,15 +9,7 @@ import ssl
 import threading
 from typing import Self
 
-
-class _Closing(ssl.SSLSocket):
-    """A TLS socket that is closed without a ResourceWarning when it is garbage-collected.
-
-    If the client resets the connection before the handshake, `ssl.SSLContext.wrap_socket` raises ConnectionResetError, and
-    leaves its new socket open.
-    """
-
-    __del__ = socket.SocketType.close
+from holdfast._net.silent_socket import silent
 
 
 class Terminator:
@@ -26,7 +18,7 @@ class Terminator:
 
     def __init__(self, context: ssl.SSLContext, target: str | tuple[str, int]) -> None:
         self._context, self._target = context, target
-        context.sslsocket_class = _Closing
+        context.sslsocket_class = silent(ssl.SSLSocket)  # `wrap_socket` leaves a socket open that the client has reset
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]

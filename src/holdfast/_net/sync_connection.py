@@ -13,6 +13,7 @@ import hiredis
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.silent_socket import silent
 from holdfast._net.system import SYSTEM, System
 from holdfast.errors import HoldfastError
 
@@ -83,22 +84,6 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
     return sock
 
 
-_silent_kinds: dict[str, type[socket.socket]] = {}
-
-
-def _silent(kind: type[socket.socket]) -> type[socket.socket]:
-    """Return a subclass of a socket class whose objects can be garbage-collected without a ResourceWarning.
-
-    Open sockets are left to the garbage collector after an interrupt, or if `ConnectionPool.clear` replaces the idle list. The
-    ``__del__`` is written in C. CPython ignores exceptions of a ``__del__`` written in Python, so a Ctrl-C could be lost.
-    """
-    found = _silent_kinds.get(kind.__name__)
-    if found is None:
-        found = type(kind.__name__, (kind,), {"__slots__": (), "__del__": socket.SocketType.close})
-        found = _silent_kinds.setdefault(kind.__name__, found)
-    return found
-
-
 class Connection:
     """One blocking connection, used by one thread at a time."""
 
@@ -107,7 +92,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> None:
         self._system = system
         self.sock = open_socket(endpoint, max(timeout, 0.05), system)
-        self.sock.__class__ = _silent(type(self.sock))
+        self.sock.__class__ = silent(type(self.sock))
         self.address = endpoint.address
         self._polls = endpoint.tls is not None or os.name != "posix"
         self._timeout = 0.0 if self._polls else timeout

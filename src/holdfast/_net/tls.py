@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any
+
+from holdfast._net.silent_socket import silent
 
 _CERTIFICATE = {
     9: "the server's certificate is not valid yet: are the clocks of both machines right?",
@@ -30,17 +31,6 @@ _ALERTS = {
 """Explanation of each TLS alert, by a part of OpenSSL's name of the alert."""
 
 
-class _Socket(ssl.SSLSocket):
-    """A TLS socket that is closed without a ResourceWarning when it is garbage-collected.
-
-    If the server resets the connection before the handshake, `ssl.SSLContext.wrap_socket` raises an error and leaves its new
-    socket open.
-    """
-
-    __slots__ = ()
-    __del__ = socket.SocketType.close
-
-
 def unverified(reqs: object) -> bool:
     return reqs in {"none", None, ssl.CERT_NONE}
 
@@ -57,7 +47,7 @@ def context(options: Mapping[str, Any]) -> ssl.SSLContext:
         )
     except OSError as error:
         raise _unusable("ssl_ca_certs", error) from error
-    made.sslsocket_class = _Socket
+    made.sslsocket_class = silent(ssl.SSLSocket)
     reqs = options.get("ssl_cert_reqs", "required")
     made.check_hostname = bool(options.get("ssl_check_hostname", True)) and not unverified(reqs)
     if unverified(reqs):

@@ -195,7 +195,7 @@ def test_taken_again_in_the_same_transaction(look: redis.Redis, server: PrivateS
             assert hold(locks[1]) is first
             raise ZeroDivisionError
         until(lambda: not look.exists(locks[0].key))
-        second = hold(locks[2])  # its wait: the thread that releases may not have the server's reply yet
+        second = hold(locks[2])  # waits: the thread that releases may not have the server's reply yet
         with transaction.atomic():
             assert hold(locks[3]) is second
         second.check()
