@@ -35,7 +35,7 @@ OURS = """
     holdfast._runtime.closed_loops holdfast._runtime.process holdfast._runtime.drivers.replication
     holdfast._runtime.drivers.sync holdfast._runtime.drivers.keep_alive holdfast._net holdfast._net.sync_connection
     holdfast._net.resolve holdfast._net.wait_connection holdfast._net.endpoint holdfast._net.redaction holdfast._net.protocol
-    holdfast._api.foreign_words holdfast._net.sync_pool holdfast._net.system holdfast._net.url holdfast._lua.codes
+    holdfast._api.foreign_words holdfast._net.sync_pool holdfast._net.system holdfast._net.url holdfast._net.silent_socket
 """
 """Of ours, for a command under a plain lock on one server: without votes, without asyncio, without what waits for a cache."""
 
