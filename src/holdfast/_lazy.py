@@ -44,7 +44,7 @@ def later(names: MutableMapping[str, Any], homes: dict[str, str], hints: str = "
 
         if name not in homes:
             own, public = names["__name__"], not name.startswith("_")
-            hint = importlib.import_module(hints).hint_for_name(name) if hints and public else ""
+            hint = importlib.import_module(hints).hint_for_name(name, own, names["__all__"]) if hints and public else ""
             raise AttributeError(f"module {own!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules.get(own))
         module, _, original = homes[name].partition(":")
         thread = get_ident()

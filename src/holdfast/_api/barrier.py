@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
 from holdfast._api import error_map, options
 from holdfast._api.broken_barrier import BROKEN_BY, BrokenBarrier
@@ -50,7 +50,9 @@ class BaseBarrier(Named, Steps, Generic[Client]):
         ttl: Seconds = PLACE,
         keep: Seconds = KEEP,
         prefix: str = "hf:",
+        **mistaken: Never,
     ) -> None:
+        options.refuse_mistaken(mistaken, "Barrier")
         super().__init__(client, name, prefix, (b"places", b"done", b"waiters", b"action"))
         self._action = action
         self._timeout = options.checked_timeout(timeout)

@@ -125,7 +125,10 @@ class Event(BaseLatch):
     _caller_type = Caller
 
     @hides_client()
-    def __init__(self, client: SyncClient, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(
+        self, client: SyncClient, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:", **mistaken: Never
+    ) -> None:
+        options.refuse_mistaken(mistaken, "Event")
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     def is_set(self) -> bool:
@@ -167,7 +170,10 @@ class AioEvent(BaseLatch):
     _caller_type = AioCaller
 
     @hides_client("Event.__init__")
-    def __init__(self, client: AsyncClient, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(
+        self, client: AsyncClient, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:", **mistaken: Never
+    ) -> None:
+        options.refuse_mistaken(mistaken, "Event")
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     async def is_set(self) -> bool:
@@ -209,7 +215,17 @@ class CountDownLatch(BaseLatch):
     _caller_type = Caller
 
     @hides_client()
-    def __init__(self, client: SyncClient, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(
+        self,
+        client: SyncClient,
+        name: str | bytes,
+        count: int,
+        *,
+        keep: Seconds = KEEP,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        options.refuse_mistaken(mistaken, "CountDownLatch")
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property
@@ -264,8 +280,16 @@ class AioCountDownLatch(BaseLatch):
 
     @hides_client("CountDownLatch.__init__")
     def __init__(
-        self, client: AsyncClient, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:"
+        self,
+        client: AsyncClient,
+        name: str | bytes,
+        count: int,
+        *,
+        keep: Seconds = KEEP,
+        prefix: str = "hf:",
+        **mistaken: Never,
     ) -> None:
+        options.refuse_mistaken(mistaken, "CountDownLatch")
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property

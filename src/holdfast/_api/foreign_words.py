@@ -6,7 +6,7 @@ names the right word is the documentation that they read first. The tables are l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 Words = Mapping[str, str]
@@ -66,14 +66,14 @@ ONCE = {
     **_EVERYWHERE,
     **dict.fromkeys(("timeout", "expire", "expires", "ex", "px"), f"{_KEPT} to wait for a run elsewhere"),
     **dict.fromkeys(("blocking_timeout", "acquire_timeout"), "pass wait= for how long to wait for a run elsewhere"),
-    **dict.fromkeys(("key", "id", "idempotency_key"), "the template names the key, such as 'pay:{order_id}'"),
+    **dict.fromkeys(("id", "idempotency_key"), "the template names the key, such as 'pay:{order_id}'"),
 }
 _LEADS = "pass ttl= for how long the leadership outlives a crashed leader, or wait= for how long to campaign"
 ELECTIONS = {
     **_EVERYWHERE,
     **dict.fromkeys(("timeout", "expire", "lease_time", "lease"), _LEADS),
     "blocking_timeout": "pass wait= for how long to campaign",
-    **dict.fromkeys(("id", "identifier", "label", "node"), "pass candidate= for the name of this candidate"),
+    **dict.fromkeys(("id", "identifier", "node"), "pass candidate= for the name of this candidate"),
     "sleep": _POLLING,
 }
 SCHEDULES = {
@@ -308,9 +308,17 @@ def hint_for(option: str, cls: str) -> str:
     return _OF.get(cls, LOCKS).get(option, "")
 
 
-def hint_for_name(name: str) -> str:
-    """Return the end of the error for a name that a module of ours does not have; empty if the name is not known."""
-    return f": {NAMES[name]}" if name in NAMES else ""
+def hint_for_name(name: str, module: str = "holdfast", there: Collection[str] = ()) -> str:
+    """Return the end of the error for a name that a module of ours does not have; empty if the name is not known.
+
+    ``module``: name of the module. ``there``: names that it has. Of these, the hint shows the ones in this module.
+    """
+    import re  # imported here, because only errors need it
+
+    hint = re.sub(
+        r"\bholdfast\.(\w+)", lambda found: f"{module}.{found[1]}" if found[1] in there else found[0], NAMES.get(name, "")
+    )
+    return f": {hint}" if hint else ""
 
 
 class ForeignMethods:

@@ -111,10 +111,13 @@ def refuse_number(blocking: object) -> None:
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
     """Raise TypeError if ``mistaken``, the unknown options of the calling function, is not empty.
 
-    The error has a hint for words of other libraries, or names a similar option. ``cls``: name of the class or function.
+    For an option of another class of holdfast, the error gives the reason. For a word of another library, it has a hint. For
+    other words, it names a similar option. ``cls``: name of the class or function.
     """
     for name in mistaken:
-        hint = hint_for(name, cls)
+        from holdfast._api.absent_options import reason_against, taken_by  # imported here, because only errors need it
+
+        hint = reason_against(name, cls) or hint_for(name, cls) or taken_by(name)
         if hint:
             raise TypeError(f"{cls}() has no {name}=: {hint}")
         import difflib  # imported here, because only errors need it

@@ -101,7 +101,7 @@ def test_only_a_renewed_lease_lingers(make: Callable[..., object], other: dict[s
 @pytest.mark.parametrize("make", [FairLock, aio.FairLock], ids=["sync", "asyncio"])
 def test_a_fair_lock_is_not_passed_on(make: Callable[..., object]) -> None:
     for option in ("linger", "max_passes", "max_pass_time"):
-        with pytest.raises(TypeError, match=f"FairLock.. got an unexpected keyword argument '{option}'"):
+        with pytest.raises(TypeError, match=rf"^FairLock\(\) has no {option}=: a FairLock is never handed on"):
             make(URL, "x", **{option: 1})
 
 
