@@ -22,8 +22,9 @@ The URL `local://` starts a server on this machine (``pip install "holdfast[serv
 * see who holds a lock, or end its lease: `Inspector`, `find_deadlocks`; in a shell, ``holdfast --help``
 * several servers for the first time: `declare_new`; at the end of a program: `close`
 
-All errors are subclasses of `HoldfastError` (module `holdfast.errors`). `holdfast.aio` has the same names for asyncio,
-`holdfast.testing` has a server in memory for tests, and `holdfast.legacy` has the timestamp lock.
+All errors about a lock or a server are subclasses of `HoldfastError` (module `holdfast.errors`). `holdfast.aio` has the same
+names for asyncio, without the modules `fencing` and `legacy`. `holdfast.testing` has a server in memory for tests, and
+`holdfast.legacy` has the timestamp lock.
 """
 
 # General layout: `_api` has the public classes. For each of them, a base class has the flows (`_api.flow`), and there is one

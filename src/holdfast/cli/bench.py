@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
     servers.add_urls(parser, "measure on this server (redis:// or unix://), instead of\na private one")
-    parser.add_argument("--quick", action="store_true", help="take two minutes instead of ten, with rougher figures")
+    parser.add_argument("--quick", action="store_true", help="take about four minutes instead of ten, with rougher\nfigures")
     parser.add_argument(
         "--seconds",
         type=positive_duration,

@@ -250,7 +250,7 @@ complete -c holdfast -n '__holdfast_is bench' -s h -l help -d 'show this help me
 complete -c holdfast -n '__holdfast_is bench' -l list -d 'list the scenarios and exit'
 complete -c holdfast -n '__holdfast_is bench' -l url -x -d 'measure on this server (redis:// or unix://), instead of a private one'
 complete -c holdfast -n '__holdfast_is bench' -l url-file -r -F -d 'file with the URL of one server in each line'
-complete -c holdfast -n '__holdfast_is bench' -l quick -d 'take two minutes instead of ten, with rougher figures'
+complete -c holdfast -n '__holdfast_is bench' -l quick -d 'take about four minutes instead of ten, with rougher figures'
 complete -c holdfast -n '__holdfast_is bench' -l seconds -x -d 'measure each lock in each comparison for this long (default: 5, or 2 with --quick)'
 complete -c holdfast -n '__holdfast_is bench' -s q -l quiet -d 'print answers and errors only'
 complete -c holdfast -n '__holdfast_is bench' -l json -d 'print all figures as JSON, instead of text'
