@@ -225,7 +225,7 @@ def test_how_long_the_benchmark_takes() -> None:
     assert f"take about {quick} minutes instead of {full}," in page_text("tests/house/help.txt")
     said = {
         (name(page), found)
-        for page in [*PAGES, LAB_README]
+        for page in [*USERS_PAGES, LAB_README]
         for paragraph in page.read_text(encoding="utf-8").split("\n\n")
         if "bench" in paragraph
         for found in re.findall(r"(\w+) minutes", paragraph)
