@@ -1,4 +1,4 @@
-"""The prose as the tests see it: docstrings, comments, texts of errors, lines of ``--help``, and the sentences of the pages."""
+"""The prose as the tests see it: docstrings, comments, errors, messages, hints, ``--help``, and the sentences of the pages."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ _SENTENCE_OF_PAGE = re.compile(r"(?<=[.?!])(?<!\b[A-Z]\.)(?<!e\.g\.)\s+(?=[A-Z`*
 _LINK = re.compile(r"(\[[^\]]*\])\([^)]*\)")
 _RULE = re.compile(r"\|[-| :]+\|")
 _GENERATED = re.compile(r"<!-- figures.*?<!-- end of figures -->|(?<=<!-- table -->\n).*?(?=\n\n)", re.DOTALL)
+_TELLS = re.compile(
+    r"(Error|Conflict|Warning|Lost|Held|Timeout|NotSent|Unknown|Refused|Failed|Malformed|Finding|Violation|Check|Row|NoWith)$"
+    r"|^_?(error|warning|warn|info|debug|exception|say|tell|print|line|title|detail|notice|note|add_note|complain|violated)$"
+    r"|^_?(fail|lose|lost|close|cancel|end|refuse|refuse_generator|wrong|bad|bad_url|cut|append|add_loudness|add_urls|fromkeys)$"
+)
+"""Names of the functions and classes whose arguments are texts for people."""
+_PROSE = re.compile(r"(?=(.*?[a-z]{2,}[ .,;:]){3})(?!import |.*\\)[A-Za-z`'{%].*")
+"""A sentence or phrase in a table, and not a pattern, a timetable, a program or the name of a figure."""
+_Table = (ast.Assign, ast.AnnAssign)
 _Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -30,7 +39,8 @@ class Prose(NamedTuple):
     """A text of the sources, on one line, its whitespace collapsed."""
 
     kind: str
-    """docstring, attribute (the docstring of one), comment, error or help; of a page: sentence or row."""
+    """docstring, attribute (the docstring of one), comment, error (after ``raise``), message (in another call), hint (in a
+    table) or help; of a page: sentence or row."""
     path: Path
     line: int
     text: str
@@ -59,14 +69,15 @@ def read(*packages: Path) -> list[Prose]:
 
 def _python(path: Path, source: str) -> Iterator[Prose]:
     lines = source.splitlines()
+    seen: set[ast.expr] = set()
     for node, inside in _nodes(ast.parse(source)):
         for kind, docstring, context in _docstrings(node, lines):
             around = _around(node, inside) if kind == "attribute" else inside
             yield Prose(kind, path, docstring.lineno, " ".join(str(docstring.value).split()), context, around)
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            for argument in node.exc.args:
-                if (text := _text(argument)).count(" ") > 1:
-                    yield Prose("error", path, argument.lineno, text, lines[node.lineno - 1].strip(), inside)
+        for kind, literal, text in _literals(node):
+            if text.count(" ") > 1 and literal not in seen:
+                seen.add(literal)
+                yield Prose(kind, path, literal.lineno, text, lines[getattr(node, "lineno", 1) - 1].strip(), inside)
         if isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog"} and (text := _text(node.value)):
             yield Prose("help", path, node.value.lineno, text, lines[node.lineno - 1].strip(), inside)
 
@@ -100,6 +111,26 @@ def _docstrings(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, ast.Cons
             yield "docstring", statement.value, " ".join(line.strip() for line in lines[node.lineno - 1 : statement.lineno - 1])
         else:
             yield "docstring", statement.value, ""
+
+
+def _literals(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
+    """Find the texts for people in a ``raise`` statement, a call, or the tables of a module or class. Each has its kind."""
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        yield from (("error", *found) for found in _texts(node.exc))
+    elif isinstance(node, ast.Call) and _TELLS.search(getattr(node.func, "attr", getattr(node.func, "id", ""))):
+        yield from (("message", *found) for found in _texts(node))
+    elif isinstance(node, (ast.Module, ast.ClassDef)):
+        tables = (statement.value for statement in node.body if isinstance(statement, _Table) and statement.value)
+        yield from (("hint", *found) for table in tables for found in _texts(table) if _PROSE.fullmatch(found[1]))
+
+
+def _texts(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Find the texts in an expression, wherever in it."""
+    if isinstance(node, ast.expr) and (text := _text(node)):
+        yield node, text
+    elif not isinstance(node, (ast.JoinedStr, ast.Lambda)):
+        for child in ast.iter_child_nodes(node):
+            yield from _texts(child)
 
 
 def _text(node: ast.expr) -> str:

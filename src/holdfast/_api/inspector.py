@@ -109,7 +109,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
         done = [answer for answer in answers if isinstance(answer, break_lock.TakenAway)]
         if done:
-            log.info("lock %r was taken away from %s", lock.name, lock.holder)
+            log.info("lock %r was revoked from %s", lock.name, lock.holder)
             return Broken(
                 fence=max(answer.fence for answer in done),
                 told=any(answer.told for answer in done),

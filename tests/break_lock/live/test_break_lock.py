@@ -85,7 +85,7 @@ def test_the_next_in_line_has_it_and_who_had_it_is_told(
         lease.check()
     with pytest.raises(LeaseLost, match="it was broken by the_night_shift"):
         lease.release()
-    assert f"lock '{name}' was taken away from " in caplog.text
+    assert f"lock '{name}' was revoked from " in caplog.text
     assert f"lock '{name}' lost: it was broken by the_night_shift" in caplog.text
     leave.set()
     waits.result(20)

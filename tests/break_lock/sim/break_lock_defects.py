@@ -36,8 +36,8 @@ BREAKING = (
         "_core/lock/renewal.py",
         "Renewing.on_answer",
         Instead(
-            "return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else 'it was broken by somebody')",
-            "held_lease.lose('it was broken by somebody')\nreturn True",
+            "return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else 'another client broke the lock')",
+            "held_lease.lose('another client broke the lock')\nreturn True",
         ),
         "the owner of the lease is not told what its process knows",
     ),

@@ -50,7 +50,7 @@ def timeline(name: str) -> str:
     assert rung.fall is not None
     survived = survives(by_name(rung.fall.cure), rung.fall.scenario)
     searched = f"found at schedule {found.schedules}; {rung.fall.cure} survives"
-    return f"{found.timeline}\n\n  {searched}: {survived.schedules} schedules, {survived.states} states, all there are\n"
+    return f"{found.timeline}\n\n  {searched}: {survived.schedules} schedules, {survived.states} states, which are all\n"
 
 
 def script(name: str) -> str:

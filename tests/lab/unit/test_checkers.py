@@ -237,7 +237,7 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         [],
     ),
     "R5 shortened on the server alone": (story(served(A, 1, 2, 5), e(1.5, "extended", "server", "a5", until=3)), ["R5"]),
-    "R5 freed under the holder, who is told that he gave it back": (
+    "R5 freed under the holder, whose release reports success": (
         story(served(A, 1, 2, 5), e(1.5, "freed", "server", "a5")),
         ["R5", "R15"],
     ),
@@ -452,7 +452,7 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(served(A, 1, 2, 5), fault(2.2, "amnesia of 1 s"), e(2.5, "granted", "server", "a5", until=4)),
         [],
     ),
-    "R12 granted again by a memory of the time when he held it": (
+    "R12 granted again from a memory of the earlier grant": (
         story(served(A, 1, 2, 5), fault(1.5, "amnesia of 1 s"), e(2.5, "granted", "server", "a5", until=4)),
         [],
     ),
@@ -528,7 +528,7 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(e(1, "ask", A, "a5", until=2), e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
         ["R14"],
     ),
-    "R14 granted before he gave up": (
+    "R14 granted before the waiter gave up": (
         story(e(1, "ask", A, "a5", until=2), e(1.99, "granted", "server", "a5", until=4), e(2, "busy", A, "a5")),
         [],
     ),
@@ -560,7 +560,7 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         ["R14"],
     ),
-    "R14 granted to one whom his server did not hear giving up": (
+    "R14 granted to a waiter whose server did not learn that it gave up": (
         story(
             *(e(1, "ask", A, "a5", until=2), fault(2.05, "lost-request", "p1")),
             *(e(2.1, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),

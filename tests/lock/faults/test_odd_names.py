@@ -154,7 +154,7 @@ def test_row_48_data_of_another_type_comes_while_holding(
     before = put(raw, key, kind)
     if which == "lock":
         until(lease.lost.is_set)
-        assert lease_record(lease).lost == "somebody else's value is in its key", "by its next renewal"
+        assert lease_record(lease).lost == "its key has the value of another client", "by its next renewal"
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
     else:

@@ -213,7 +213,7 @@ def test_a_renewal_that_is_never_answered_nor_failed_is_asked_for_again() -> Non
     assert one(renewing.due(again)[0])
 
 
-@pytest.mark.parametrize(("answer", "reason"), [(0, "gone"), (codes.NO_CLAIM, "somebody else")])
+@pytest.mark.parametrize(("answer", "reason"), [(0, "gone"), (codes.NO_CLAIM, "value of another client")])
 def test_the_server_saying_it_is_not_ours_loses_it(answer: int, reason: str) -> None:
     this = held_lease()
     renewing = watched(this)
@@ -578,7 +578,8 @@ def test_what_is_said_to_be_taken_away_is_asked_about_and_believed_when_the_serv
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(0, "expired"), (codes.NO_CLAIM, "somebody else"), (codes.TAKEN_AWAY, "it was broken by somebody")]
+    ("answer", "why"),
+    [(0, "expired"), (codes.NO_CLAIM, "value of another client"), (codes.TAKEN_AWAY, "another client broke the lock")],
 )
 def test_who_took_it_away_is_said_only_where_it_was(answer: int, why: str) -> None:
     this = held_lease()

@@ -33,7 +33,7 @@ def timeline(name: str) -> str:
         report = survives(cure, rung.fall.scenario)
         assert report.covered
         assert not report.found
-        said += f"; {cure.name} survives: {report.schedules} schedules, {report.states} states, all there are"
+        said += f"; {cure.name} survives: {report.schedules} schedules, {report.states} states, which are all"
     return f"{found.timeline}\n\n  {said}\n"
 
 

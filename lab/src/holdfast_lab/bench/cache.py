@@ -25,7 +25,7 @@ from holdfast_lab.bench.workers import Worker, workers
 
 OURS, OURS_AIO, BARE = "holdfast.Cache, a hit", "holdfast.aio.Cache, a hit", "bare GET"
 REDIS_PY, REDIS_AIO = "redis-py, GET", "redis.asyncio, GET"
-TOLD, LOCK = "holdfast.Cache: loaded, until a waiter has it", "holdfast.Lock: given back, until a waiter has it"
+TOLD, LOCK = "holdfast.Cache: loaded, until a waiter gets it", "holdfast.Lock: released, until a waiter holds it"
 SYNC, AIO, WAITING = "sync", "asyncio", "a waiting process"
 NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100

@@ -94,7 +94,8 @@ def measure(plan: Plan) -> Result:
             strict = next((name for name in (FAIR, FAIR_AIO) if name in contenders), contenders[0])
             result.figures.append(_order(plan.url, crowd, strict))
     result.notes.append(
-        "waits are from asking to having; commands are counted in a run of their own, since counting slows the server"
+        "a wait lasts from the request until the lock is held; commands are counted in a separate run, because counting slows "
+        "the server"
     )
     return result
 
@@ -157,7 +158,7 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
         name = f"{group}: {fair}, p99.9 / median wait"
         result.figures.append(Figure(name, tail, "", "≤", 1.5) if work else Figure(name, tail))
         late = sum(each.overtaken for each in found[fair])
-        result.figures.append(Figure(f"{group}: {fair}, served before one who had asked {1000 * SLACK:g} ms earlier", late))
+        result.figures.append(Figure(f"{group}: {fair}, granted before a request that came {1000 * SLACK:g} ms earlier", late))
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:

@@ -55,7 +55,9 @@ def measure(plan: Plan) -> Result:
         Figure("taking them all", taking, "s"),
         Figure("giving them all back", giving, "s"),
     ]
-    result.notes.append("no peers: redis-py's Lock is not renewed, python-redis-lock wants a thread for each lock")
+    result.notes.append(
+        "other libraries are left out: redis-py does not renew its Lock, and python-redis-lock needs a thread for each lock"
+    )
     return result
 
 

@@ -25,7 +25,7 @@ NORMAL = "hand-over by a holder that releases"
 
 
 def measure(plan: Plan) -> Result:
-    result = Result("one task takes the same lock in a loop")
+    result = Result("one task acquires the same lock in a loop")
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()
         result.rows = runner.run(_loop(plan)) + runner.run(_asked(plan, other))

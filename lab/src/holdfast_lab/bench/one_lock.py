@@ -25,7 +25,7 @@ def measure(plan: Plan) -> Result:
         mine, other = result.value(ours, "per_second", group), result.value(theirs, "per_second", group)
         result.compare(f"{ours} / {theirs}, per second", mine, other, "≥", target)
     wrong = sum(row.values["wrong"] for row in result.rows if row.contender.startswith("holdfast"))
-    result.figures.append(Figure("holdfast: two inside at once, or a fence that did not rise", wrong, "", "=", 0))
+    result.figures.append(Figure("holdfast: two holders at once, or a fence that did not rise", wrong, "", "=", 0))
     return result
 
 

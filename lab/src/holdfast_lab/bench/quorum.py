@@ -158,10 +158,10 @@ def _with_servers_stopped(plan: Plan, servers: Sequence[PrivateServer], urls: Se
         with _paused(servers[:STOPPED]):
             limping += _some(lock, plan.slice)
     stopped = f"{STOPPED} of {SERVERS} stopped"
-    rows = [times(OURS, healthy, "all there, in turns with:"), times(OURS, limping, stopped)]
+    rows = [times(OURS, healthy, "all servers up, in turns with:"), times(OURS, limping, stopped)]
     result.rows += rows
     before, after = (row.values["p99_ms"] for row in rows)
-    result.compare(f"{OURS}, p99 with {stopped} / p99 with all there", after, before, "≤", 1.5)
+    result.compare(f"{OURS}, p99 with {stopped} / p99 with all up", after, before, "≤", 1.5)
     with _paused(servers[: SERVERS // 2 + 1]):
         start = _clock()
         with contextlib.suppress(holdfast.QuorumError):

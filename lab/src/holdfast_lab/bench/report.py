@@ -38,7 +38,7 @@ MEASURES = {
     "core_share": Measure("%", 1, "processor time of the process, of one core"),
     "server_share": Measure("%", 1, "processor time of the server, of one core"),
     "lost": Measure("", 0, "leases lost"),
-    "wrong": Measure("", 0, "two inside at once, or a fence that did not rise"),
+    "wrong": Measure("", 0, "two holders at once, or a fence that did not rise"),
     "wall_ms": Measure("ms", 1, "from start to end; median"),
     "peak_mb": Measure("MB", 1, "largest resident set of one process"),
     "server_bytes": Measure("B", 0, "memory of the server, each"),

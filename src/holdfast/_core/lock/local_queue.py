@@ -327,7 +327,7 @@ class LocalQueue:
         """
         with self.mutex:
             if answer is None or held_lease.lost:
-                held_lease.lose("its key is gone, or holds somebody else's value")
+                held_lease.lose("its key is gone, or has the value of another client")
                 return self._checked(self._may_ask(), self.clock())
             held, lasts = answer.value, held_lease.ttl - margin(held_lease.ttl)
             held_lease.deadline = max(held_lease.deadline, answer.sent + lasts)

@@ -366,9 +366,9 @@ class Renewing:
             # after other holders.
             return not held_lease.lose(held_lease.why_over)
         if answer == codes.TAKEN_AWAY:
-            return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "it was broken by somebody")
+            return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "another client broke the lock")
         return not held_lease.lose(
-            "somebody else's value is in its key"
+            "its key has the value of another client"
             if answer == codes.NO_CLAIM
             else "its key is gone: expired, deleted or flushed"
         )

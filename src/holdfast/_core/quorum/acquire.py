@@ -379,7 +379,7 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
             votes[number].ttl = ttl  # set before `renewed`, which computes the next renewal from it
             votes[number].renewed(made, answer.sent, ttl)
         elif state != 2:
-            votes[number].lose("its key is gone, or holds somebody else's value")
+            votes[number].lose("its key is gone, or has the value of another client")
     if not yes_count.reached and not quorum_lease.lost_majority() and not quorum_lease.lost:
         raise shortfall(yes_count, server_set, votes, "renewed")
 
