@@ -1,7 +1,9 @@
-"""The monotonic clock of this process. On systems with CLOCK_BOOTTIME, it also counts while the machine sleeps.
+"""The clocks of this process, for all modules of holdfast. `tests/house/test_clocks.py` lists the few exceptions.
+
+`clock` measures leases and waits, `wall` compares with other machines, and `monotonic` limits input and output.
 
 While a machine is suspended, its leases go on to expire on the server. On Linux, CLOCK_MONOTONIC stops during that time, but
-CLOCK_BOOTTIME does not. So CLOCK_BOOTTIME is used on systems that have it.
+CLOCK_BOOTTIME does not. So `clock` reads CLOCK_BOOTTIME on systems that have it.
 """
 
 from __future__ import annotations
@@ -20,8 +22,18 @@ ahead = 0.0
 
 
 def clock() -> float:
-    """Return the monotonic time in seconds since an arbitrary start."""
+    """Return the monotonic time in seconds since an arbitrary start.
+
+    On systems with CLOCK_BOOTTIME, it also counts while the machine sleeps.
+    """
     return _read() + ahead
+
+
+monotonic = time.monotonic
+"""Return the seconds since an arbitrary start, without those during which the machine slept, and without `ahead`.
+
+Time limits of sockets and event loops count these seconds, so use it for limits of input and output, and never for a lease.
+"""
 
 
 def wall() -> float:

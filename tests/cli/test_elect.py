@@ -18,9 +18,8 @@ import pytest
 
 from cli.commands import PROGRAM, Holdfast, error_line, line, running
 from holdfast import Election, LeaseLost
-from holdfast._local.guardian import program
+from holdfast.cli import contact, main
 from holdfast.cli import elect as elect_command
-from holdfast.cli import main
 from holdfast.cli.supervise import Interrupted
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def test_each_campaign_may_take_as_long_as_the_first(monkeypatch: pytest.MonkeyP
             raise Interrupted(signal.SIGTERM)
         return Candidate()
 
-    monkeypatch.setattr(program, "clock", lambda: now)
+    monkeypatch.setattr(contact, "clock", lambda: now)
     monkeypatch.setattr(elect_command, "leader", leader)
     with pytest.raises(Interrupted):
         elect_command._campaign(argparse.Namespace(name="x", wait=10.0, json=False), [])

@@ -33,7 +33,7 @@ ROOMS = {
     # Decides: pure.
     "_core": "_lua errors",
     # Servers and guardians of this machine.
-    "_local": "errors",
+    "_local": "_clock errors",
     # Bytes.
     "_net": "_clock _core _local _log _lua _usage errors",
     # Acts: one per process.
@@ -42,7 +42,7 @@ ROOMS = {
     "codecs": "_log errors",
     "_api": "_clock _core _durations _local _log _lua _net _runtime codecs errors",
     "fencing": "_api _core _durations _lua _net errors",
-    "doctor": "_api _core _durations _lua _net errors",
+    "doctor": "_api _clock _core _durations _lua _net errors",
     "schedule": "_api _core _durations _local _log _net _runtime _usage errors",
     "_connection": "_api _core _durations _lazy _local _net _runtime _usage errors fencing schedule",
     "aio": "_api _connection _lazy _runtime errors schedule",
@@ -52,7 +52,7 @@ ROOMS = {
     "holdfast": "_api _connection _durations _lazy _net _runtime aio errors fencing legacy schedule",
     # Test tools, the command line.
     "testing": "_api _clock _core _durations _local _lua _net _runtime errors",
-    "cli": "_api _core _durations _local _net _runtime doctor errors fencing holdfast schedule",
+    "cli": "_api _clock _core _durations _local _net _runtime doctor errors fencing holdfast schedule",
     "__main__": "cli",
     # The other distribution: the judge, benchmarks, further shows.
     "lab": "_api _core _local _lua _net _runtime aio cli errors fencing holdfast schedule testing",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from time import monotonic
 from typing import Any
 
 from hiredis import ReplyError
 
+from holdfast._clock import monotonic
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint, endpoints, interned

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast._clock import clock
+from holdfast._clock import clock, monotonic
 
 if TYPE_CHECKING:
     from holdfast._net.endpoint import Endpoint
@@ -40,8 +40,8 @@ class System:
 
     clock: Callable[[], float] = staticmethod(clock)
     """Function that returns the monotonic time of `holdfast._clock`, in seconds."""
-    monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """Function that returns the time of `time.monotonic`, in seconds. Event loops use this clock."""
+    monotonic: Callable[[], float] = staticmethod(monotonic)
+    """Function that returns the time of `holdfast._clock.monotonic`, in seconds, for limits of input and output."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
     lock: Callable[[], Any] = staticmethod(threading.Lock)

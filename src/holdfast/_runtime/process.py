@@ -10,11 +10,11 @@ import os
 import socket
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from holdfast._clock import wall
 from holdfast._core.lock.ports import Wait
 from holdfast._core.names import PROCESS
 from holdfast._net.endpoint import Endpoint
@@ -58,7 +58,7 @@ class Process:
         self.pid = os.getpid()
         self.id = system.urandom(6).hex()
         self.label: str | None = None
-        self.started = time.time()
+        self.started = wall()
         self.here = True
         """True if this is the registry of the present process. In a forked child, it is False for the parent's registry."""
         self.tokens: list[str] = []

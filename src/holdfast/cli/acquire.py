@@ -6,9 +6,9 @@ import argparse
 import functools
 import json
 import sys
-import time
 from typing import TYPE_CHECKING
 
+from holdfast._clock import clock
 from holdfast.cli import output, servers, ticket_file
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
@@ -78,7 +78,7 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
         from holdfast._api.lock import FairLock
         from holdfast._runtime.process import current
 
-        began = time.monotonic()
+        began = clock()
         patience, token = Patience(args.wait, functools.partial(_notice, args)), current().token()
         while True:
             lock = FairLock(url, args.name, wait=patience.left(), label=args.label, prefix=args.prefix)
@@ -87,7 +87,7 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
                 with lock as lease:
                     signals.raising = False  # from here on the ticket must be written, or nobody could release the lock
                     if args.verbose:
-                        output.say(f"{args.name}: acquired after {time.monotonic() - began:.2f} s, fence {lease.fence}")
+                        output.say(f"{args.name}: acquired after {clock() - began:.2f} s, fence {lease.fence}")
                     return 0, tickets.issue(core_of(lease), args.ttl, token)
             except ServerError as error:
                 if not signals.raising or not patience.outlasts(error):

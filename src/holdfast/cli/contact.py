@@ -10,7 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from holdfast._local.guardian import program
+from holdfast._clock import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +28,12 @@ class Patience:
     """
 
     def __init__(self, wait: float | None, tell: Callable[[str], None]) -> None:
-        self._end = math.inf if wait is None else program.clock() + wait
+        self._end = math.inf if wait is None else clock() + wait
         self._tell: Callable[[str], None] | None = tell
 
     def left(self) -> float | None:
         """Return the seconds that are left for the next try, or None if the wait has no limit."""
-        return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
+        return None if self._end == math.inf else max(self._end - clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
         """Return True, after a pause, if another try is worthwhile: the server did not answer in time, and time is left.

@@ -16,7 +16,7 @@ import signal
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast._local.guardian import program
+from holdfast._clock import clock
 from holdfast._local.guardian.parent import Guard, launch, scrubbed
 from holdfast.cli import output, servers
 from holdfast.cli.contact import Patience
@@ -300,7 +300,7 @@ class Run:
         On an overloaded machine, the lease may expire before the command is started. In that case, the lock is acquired again.
         When the time of --wait has passed, the lock is tried one last time, without waiting.
         """
-        began, patience = program.clock(), Patience(self.args.wait, self.notice)
+        began, patience = clock(), Patience(self.args.wait, self.notice)
         while True:
             left = patience.left()
             try:
@@ -322,14 +322,14 @@ class Run:
 
     def _attempt(self, began: float, wait: float | None) -> Result:
         result, ran = Result(), False
-        acquired = program.clock()
+        acquired = clock()
         self.locks.clear()
         self.started = False
         try:
             with contextlib.ExitStack() as stack:
                 lease = self._acquire(stack, wait)
                 self.signals.raising = False
-                acquired = program.clock()
+                acquired = clock()
                 self.summary |= {"fence": lease.fence, "waited": round(acquired - began, 3)}
                 self.detail(f"acquired after {acquired - began:.2f} s, fence {lease.fence}")
                 result = self._supervise(lease)
@@ -347,7 +347,7 @@ class Run:
             result.lost = True
             if self.args.on_lost != "warn":
                 result.cause = result.cause or "lost"
-        held = program.clock() - acquired
+        held = clock() - acquired
         self.summary["held"] = round(held, 3)
         if not result.late:
             self.detail(f"{'lost' if result.lost else 'released'} after {held:.2f} s")

@@ -8,13 +8,13 @@ import functools
 import json
 import logging
 import os
-import time
 import traceback
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import holdfast
+from holdfast._clock import clock, wall
 from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import duration, moment
 from holdfast.cli.servers import LONGEST
@@ -157,7 +157,7 @@ def _not_toml(path: str) -> str:
 
 
 def _check(schedule: BaseSchedule[Any], args: argparse.Namespace) -> int:
-    now = time.time()
+    now = wall()
     found = [(job.name, str(job.when), _due(job.when, now)) for job in schedule.jobs]
     if args.json:
         print(output.clean(json.dumps([{"job": name, "when": when, "due": due} for name, when, due in found])))
@@ -193,14 +193,14 @@ def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> C
     def begin(run: Run) -> float:
         again = f", attempt {run.attempt}" if run.attempt > 1 else ""
         tell(f"started, tick {moment(run.scheduled)}{again}, fence {run.fence}", run, {"event": "started"})
-        return time.monotonic()
+        return clock()
 
     def end(run: Run, started: float, error: BaseException | None = None) -> None:
         how = ""
         if error is not None:
             said = str(error) if isinstance(error, JobFailed | Cancelled) else f"{type(error).__name__}: {error}"
             how = output.one_line(said)
-        took = time.monotonic() - started
+        took = clock() - started
         facts = {"event": "ended", "error": how or None, "seconds": round(took, 3)}
         tell(f"{how or 'done'}, after {took:.1f} s", run, facts)
 

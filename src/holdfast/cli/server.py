@@ -9,6 +9,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast._clock import monotonic
 from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, OUTPUT_REFUSED, one_line, say, say_raw
 from holdfast.errors import ConfigError, ServerError
 
@@ -122,9 +123,9 @@ def _stop(url: str, *, as_json: bool) -> int:
 
 
 def _wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = monotonic() + _PATIENCE
     with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
+        while monotonic() < deadline:
             os.kill(pid, 0)
             time.sleep(0.002)
         raise TimeoutError(f"the server (pid {pid}) has not ended within {_PATIENCE:g} s")

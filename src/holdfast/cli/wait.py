@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
+from holdfast._clock import clock
 from holdfast.cli import lock_view, output
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    began = time.monotonic()
+    began = clock()
     patience = Patience(args.wait, lambda text: None if args.quiet else output.say(f"wait: {text}"))
     try:
         inspector = lock_view.inspector(args)
@@ -37,10 +37,10 @@ def main(args: argparse.Namespace) -> int:
                     raise
             else:
                 if args.json:
-                    facts = {"name": args.name, "free": free, "waited": round(time.monotonic() - began, 3)}
+                    facts = {"name": args.name, "free": free, "waited": round(clock() - began, 3)}
                     print(output.clean(json.dumps(facts)))
                 if not free and not args.quiet:
-                    output.say(f"wait: lock {args.name!r} is still held after {time.monotonic() - began:.1f} s")
+                    output.say(f"wait: lock {args.name!r} is still held after {clock() - began:.1f} s")
                 return 0 if free else output.EX_TEMPFAIL
     except (ConfigError, ServerError) as error:
         return output.failed("wait", error)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast._clock import clock, wall
 from holdfast.cli import lock_view, output, tables
 from holdfast.cli.durations import moment, positive_duration
 from holdfast.cli.terminal import stop_job
@@ -108,7 +109,7 @@ class Watch:
         """
         see = lock_view.inspector(self._args)
         for number in itertools.count(1):
-            began = time.monotonic()
+            began = clock()
             try:
                 self._take_in({lock.key: lock for lock in see.locks(self._args.pattern)}, began)
                 self._trouble = ""
@@ -119,7 +120,7 @@ class Watch:
             show()
             if number == self._args.count:
                 return
-            while (left := began + self._args.interval - time.monotonic()) > 0:
+            while (left := began + self._args.interval - clock()) > 0:
                 time.sleep(min(left, STEP))
                 if os.isatty(1) and not self._args.json and os.get_terminal_size(1) != self._size:
                     show()
@@ -143,11 +144,11 @@ class Watch:
             output.say(f"watch: {self._trouble}")
         for what, lock in self._changes:
             if self._args.json:
-                print(output.clean(json.dumps({"change": what, "at": round(time.time(), 3), **lock.facts()})), flush=True)
+                print(output.clean(json.dumps({"change": what, "at": round(wall(), 3), **lock.facts()})), flush=True)
                 continue
             whom = "" if what == "free" else f" {'by' if what == 'taken' else 'to'} {lock_view.who(lock)}"
             waiting = f", {lock.waiters} wait" if lock.waiters and what != "free" else ""
-            print(output.clean(f"{moment(int(time.time()))} {lock.name}: {what}{whom}{waiting}"), flush=True)
+            print(output.clean(f"{moment(int(wall()))} {lock.name}: {what}{whom}{waiting}"), flush=True)
 
     def draw(self) -> None:
         """Draw the whole screen: a summary line, a table of the locks, and the number of locks that do not fit."""

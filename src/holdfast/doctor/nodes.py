@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hiredis import ReplyError
 
+from holdfast._clock import monotonic, wall
 from holdfast._core.names import literal
 from holdfast._core.quorum.votes import ServerSet
 from holdfast._core.requests import WireError
@@ -59,7 +59,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
         line = Line(connection)
         node.facts.info = read_info(line.ask("INFO", "server"))
         clock(line, node.facts)
-        node.now = time.time() + (node.facts.ahead or 0.0)
+        node.now = wall() + (node.facts.ahead or 0.0)
         fields = line.ask("HMGET", marker, "run", "since", "lease", "servers")
         if isinstance(fields, ReplyError):
             node.facts.error = str(fields)
@@ -77,7 +77,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
 
 def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
     """Return the number of locks counted on a server (None: unknown), and True if the time limit has ended the count."""
-    found, cursor, end = 0, b"0", time.monotonic() + LOOK
+    found, cursor, end = 0, b"0", monotonic() + LOOK
     pattern = literal(prefix.encode()) + b"{*}"
     while True:
         reply = line.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
@@ -85,7 +85,7 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
             return None, False
         cursor, page = reply
         found += len(page)
-        if cursor == b"0" or time.monotonic() > end:
+        if cursor == b"0" or monotonic() > end:
             return found, cursor != b"0"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import secrets
 import statistics
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 from hiredis import ReplyError
 
 from holdfast._api import access
+from holdfast._clock import monotonic, wall
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import channel, guard_key, literal, marker_key, start
 from holdfast._core.requests import Command, Refused, Run, WireError
@@ -156,14 +156,14 @@ def clock(line: Line, facts: Facts) -> None:
     """Measure the round trip and the difference between the server's clock and this machine's, and store both in ``facts``."""
     trips = []
     for _ in range(7):
-        start = time.monotonic()
+        start = monotonic()
         line.ask("PING")
-        trips.append(time.monotonic() - start)
+        trips.append(monotonic() - start)
     facts.round_trip = statistics.median(trips)
     for _ in range(3):
-        start, here = time.monotonic(), time.time()
+        start, here = monotonic(), wall()
         reply = line.ask("TIME")
-        trip = time.monotonic() - start
+        trip = monotonic() - start
         if isinstance(reply, list) and (facts.ahead is None or trip / 2 < facts.doubt):
             facts.ahead = int(reply[0]) + int(reply[1]) / 1e6 - (here + trip / 2)
             facts.doubt = trip / 2
@@ -261,9 +261,9 @@ def _hears(inbox: Blocking) -> bool:
 
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
     """Count the keys that begin with ``prefix``, for at most LOOK seconds. Return None if the server refuses a command."""
-    found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
+    found, cursor, end = Keys(), b"0", monotonic() + LOOK
     markers = {marker_key(start(prefix)), guard_key(start(prefix))}
-    while time.monotonic() < end:
+    while monotonic() < end:
         reply = line.ask("SCAN", cursor, "MATCH", literal(prefix.encode()) + b"*", "COUNT", 1000)
         if isinstance(reply, ReplyError):
             return None
@@ -278,7 +278,7 @@ def look_at_keys(line: Line, prefix: str) -> Keys | None:
             if left == -1:
                 found.endless += 1
                 found.examples = [*found.examples, key][:3]
-            if time.monotonic() > end:
+            if monotonic() > end:
                 return found
         if cursor == b"0":
             found.complete = True

@@ -17,7 +17,6 @@ import fcntl
 import itertools
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +26,7 @@ from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
 from holdfast._api.base_lock import BaseLock, L, member_of
 from holdfast._api.flow import as_flow, complete
 from holdfast._api.lease import BaseLease, core_of
-from holdfast._clock import clock
+from holdfast._clock import clock, monotonic
 from holdfast._core.lock.records import HeldLease
 from holdfast.errors import LockTimeout
 from holdfast.testing.history import Event, to_line
@@ -56,7 +55,7 @@ class Register:
             fcntl.flock(file, fcntl.LOCK_EX)
             accepted = self._accept(fence)
             note = "accepted" if accepted else "refused"
-            file.write(to_line(Event(time.monotonic(), "write", who, lock, attempt, fence, note=note)) + "\n")
+            file.write(to_line(Event(monotonic(), "write", who, lock, attempt, fence, note=note)) + "\n")
         return accepted
 
 
@@ -85,7 +84,7 @@ class Recorder:
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
         """Record an event now, such as ``note("paused", "p123")``. ``facts`` are values for other fields of `Event`."""
-        line = to_line(Event(time.monotonic(), kind, who, lock, attempt, **facts)) + "\n"
+        line = to_line(Event(monotonic(), kind, who, lock, attempt, **facts)) + "\n"
         with self._mutex:
             self._file.write(line)
 
@@ -162,7 +161,7 @@ class _Holding:
 
     async def _enter(self, acquiring: Awaitable[Any]) -> Any:
         wait = member_of(self._lock).wait
-        self._note("ask", until=float("inf") if wait is None else time.monotonic() + wait)
+        self._note("ask", until=float("inf") if wait is None else monotonic() + wait)
         try:
             lease = await acquiring
         except LockTimeout:
@@ -196,7 +195,7 @@ class _Holding:
     def _believed(self) -> float:
         """Return the time, in seconds of the monotonic clock, until which the lease may be relied on."""
         assert self._lease is not None
-        now = time.monotonic()
+        now = monotonic()
         until: float = core_of(self._lease).held_lease.good_until
         return now + until - clock()
 
@@ -206,7 +205,7 @@ class _Holding:
         until = self._believed()
         if abs(until - self._until) > 0.001 and not self._over:
             # A shorter lease counts from its request on, and the process may have been stopped since.
-            since = time.monotonic() + core_of(self._lease).held_lease.asked_at - clock() if until < self._until else 0.0
+            since = monotonic() + core_of(self._lease).held_lease.asked_at - clock() if until < self._until else 0.0
             self._until = until
             self._note("renewed", until=until, since=since)
         if self._lease.remaining() == 0 and not self._over:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+from holdfast._clock import monotonic
 from holdfast._local.guardian import program
 from holdfast._local.server import binary as binaries
 from holdfast._local.server.supervisor import Connection, tail
@@ -195,8 +196,8 @@ class PrivateServer:
         ServerError if the server ends, or does not answer within _PATIENCE seconds.
         """
         assert self._guardian is not None
-        deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline:
+        deadline = monotonic() + _PATIENCE
+        while monotonic() < deadline:
             with contextlib.suppress(OSError), contextlib.closing(Connection(self.socket, _PATIENCE)) as connection:
                 if self._password:
                     connection("AUTH", self._password)

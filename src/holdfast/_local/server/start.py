@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from holdfast._clock import monotonic
 from holdfast._local.server import binary, paths, supervisor
 from holdfast._local.server.process import make_private
 from holdfast.errors import ConfigError, ServerError
@@ -30,7 +31,7 @@ def start(directory: str, timeout: float) -> None:
     Raises ConfigError if there is no server program, if the directory is unsafe or cannot be used, or if HOLDFAST_LOCAL_IDLE is
     invalid. Raises ServerError if the server does not start in time.
     """
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     arguments = [repr(_idle()), binary.find()]
     place = Path(directory)
     try:
@@ -71,7 +72,7 @@ def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
     ``deadline``. Without the lock, ten processes would start ten supervisors, and nine of these would end because the directory
     is in use. There is only one server even after the deadline, because the supervisor also locks the directory.
     """
-    while time.monotonic() < deadline and not paths.listening(path):
+    while monotonic() < deadline and not paths.listening(path):
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -113,6 +114,6 @@ def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> Non
 
 
 def _hear(hear: int, deadline: float) -> str:
-    if not select.select([hear], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    if not select.select([hear], [], [], max(0.0, deadline - monotonic()))[0]:
         return "the server does not answer yet; it may still be loading a long file"
     return os.read(hear, 65536).decode("utf-8", "replace")

@@ -6,11 +6,10 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast._clock import clock
+from holdfast._clock import clock, wall
 from holdfast._core.control_records import first_of
 from holdfast._core.lock.ports import Wait
 from holdfast._log import logger
@@ -78,4 +77,4 @@ def _unix(since: float) -> float:
 
     The result for the same argument never changes, because other processes compare it.
     """
-    return round(time.time() - (clock() - since), 3)
+    return round(wall() - (clock() - since), 3)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import holdfast
 from holdfast import fencing
+from holdfast._clock import monotonic
 from holdfast._local.guardian.descendants import die_with_parent
 from holdfast.cli.demo.stage import client
 
@@ -52,12 +52,12 @@ def count(url: str, name: str, times: str) -> None:
     while words := hear():
         how, key = words.split()
         lock = holdfast.Lock(url, name) if how == "locked" else nullcontext()
-        began = time.monotonic()
+        began = monotonic()
         for _ in range(int(times)):
             with lock:
                 number = int(redis.get(key) or 0)
                 redis.set(key, number + 1, px=600_000)
-        say(began=began, ended=time.monotonic())
+        say(began=began, ended=monotonic())
 
 
 def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
@@ -71,7 +71,7 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
     say(ready=True)
     hear()
     lock.acquire()
-    got = time.monotonic()
+    got = monotonic()
     lease = lock.lease
     assert lease is not None
     say(got=got, fence=lease.fence)
@@ -93,7 +93,7 @@ def wait(url: str, name: str) -> None:
         say(waiting=True)
         lock = locks[kind]
         lock.acquire()
-        got = time.monotonic()
+        got = monotonic()
         lock.release()
         say(got=got)
 

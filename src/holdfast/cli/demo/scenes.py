@@ -11,6 +11,7 @@ import statistics
 import time
 
 import holdfast
+from holdfast._clock import monotonic
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, ShowError
 from holdfast.cli.demo.stage import PATIENCE, Actor, Stage
@@ -73,7 +74,7 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
     first, second, third = (stage.start("hold", f"{stage.name}:hold", str(TTL), guarded, plain) for _ in range(3))
     for actor in (first, second, third):
         actor.hear()
-    start = time.monotonic()
+    start = monotonic()
 
     def tell(at: float, text: str, fence: int | None = None) -> None:
         screen.line(f"  {at - start:5.2f} s  {text}" + (f", fence {fence}" if fence else ""))
@@ -120,9 +121,9 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
 
 def _in_line(stage: Stage, name: str, number: int) -> None:
     """Wait until ``number`` processes wait for the lock. Raises ShowError after `PATIENCE` seconds."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = monotonic() + PATIENCE
     while holdfast.Inspector(stage.url).show(name).waiters < number:
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise ShowError(f"not enough processes wait for lock {name}")
         time.sleep(0.01)
 
@@ -160,7 +161,7 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
             waiter.hear()
             # The pause is random, because a fixed one would make a lock that polls ten times a second look better or worse.
             time.sleep(0.02 + random.uniform(0, 0.1))  # noqa: S311
-            released = time.monotonic()
+            released = monotonic()
             lock.release()
             got = waiter.hear()["got"]
             if number:  # the first round opens connections, so it is not counted

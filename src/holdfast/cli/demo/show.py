@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast._clock import monotonic
 from holdfast.cli import output
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.errors import ConfigError, HoldfastError, ServerError
@@ -26,7 +26,7 @@ def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, a
 
     ``play``: function that runs it and returns its facts and checks. ``name``: name of the demonstration in error messages.
     """
-    started = time.monotonic()
+    started = monotonic()
     screen = Screen(silent=as_json)
     try:
         facts, checks = play(screen)
@@ -37,7 +37,7 @@ def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, a
     except OSError as error:
         return _stop(name, error, output.EX_UNAVAILABLE)
     held = all(check.held for check in checks)
-    seconds = time.monotonic() - started
+    seconds = monotonic() - started
     if as_json:
         said = [{"name": check.name, "held": check.held} for check in checks]
         print(json.dumps({**facts, "checks": said, "held": held, "seconds": round(seconds, 3)}, indent=1))

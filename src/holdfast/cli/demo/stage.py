@@ -10,7 +10,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from holdfast._clock import monotonic
 from holdfast._net.url import from_url
 from holdfast.cli.demo.show import ShowError
 from holdfast.errors import ServerError
@@ -52,11 +52,11 @@ class Actor:
         """Return the next answer of the process. Raises ShowError if it ends, or does not answer within ``timeout`` seconds."""
         stdout = self._process.stdout
         assert stdout is not None
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
             while b"\n" not in self._said:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                if not selector.select(max(0.0, deadline - monotonic())):
                     raise ShowError(f"process {self.pid} did not answer within {timeout:g} s")
                 data = os.read(stdout.fileno(), 65536)
                 if not data:
@@ -69,7 +69,7 @@ class Actor:
 
     def signal(self, number: signal.Signals) -> float:
         """Send the process a signal, and return the monotonic time, in seconds, just before that."""
-        at = time.monotonic()
+        at = monotonic()
         self._process.send_signal(number)
         if number == signal.SIGKILL:
             self._process.wait()

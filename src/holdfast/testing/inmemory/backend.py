@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from holdfast._api.base_lock import BaseLock, member_of
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.options import MIN_TTL, seconds
+from holdfast._clock import monotonic
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import home, lock_keys, record_key
@@ -114,9 +115,9 @@ class Memory:
 
     def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
         """Wait until a lock has at least ``count`` waiters. Raises TimeoutError after ``timeout`` real seconds."""
-        give_up_at = time.monotonic() + timeout
+        give_up_at = monotonic() + timeout
         while (found := self.waiters(lock)) < count:
-            if time.monotonic() > give_up_at:
+            if monotonic() > give_up_at:
                 raise TimeoutError(f"{found} waiters for the lock, not {count}, after {timeout:g} s")
             time.sleep(0.001)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from holdfast._clock import clock
+from holdfast._clock import clock, monotonic
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import current
@@ -32,11 +32,11 @@ def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> 
     if keeper is None:
         then()
         return True
-    give_up_at = time.monotonic() + limit
+    give_up_at = monotonic() + limit
 
     def look() -> bool | None:
         idle = _idle(keeper)
-        if not idle and time.monotonic() < give_up_at:
+        if not idle and monotonic() < give_up_at:
             return None
         then()
         return idle

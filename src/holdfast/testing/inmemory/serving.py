@@ -7,7 +7,6 @@ import os
 import selectors
 import socket
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 import hiredis
 
-from holdfast._clock import clock
+from holdfast._clock import clock, monotonic, wall
 from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
@@ -51,7 +50,7 @@ class Connection:
         return self._out[0][0] if self._out and not self._full else float("inf")
 
     def send(self, reply: Any) -> None:
-        self._out.append((time.monotonic() + self._serving.delay, encode(reply, self.session.protocol)))
+        self._out.append((monotonic() + self._serving.delay, encode(reply, self.session.protocol)))
 
     def on_event(self, events: int) -> None:
         try:
@@ -90,7 +89,7 @@ class Connection:
 
     def flush(self) -> None:
         """Send the replies that are due, as far as the socket accepts them."""
-        now = time.monotonic()
+        now = monotonic()
         self._full = False
         while self._out and self._out[0][0] <= now:
             at, data = self._out[0]
@@ -119,7 +118,7 @@ class Serving:
         """Seconds of real time by which each reply is delayed."""
         self.lost_answers = 0
         """Number of scripts whose replies are still to be lost. Instead of the reply, the connection is cut."""
-        self._start = time.time() - clock()
+        self._start = wall() - clock()
         """Seconds to add to this process's monotonic clock to get the server's time, so that both clocks advance together."""
         self._owner = os.getpid()
         self._listener: socket.socket | None = None
@@ -237,7 +236,7 @@ class Serving:
             if self._ended:
                 return
             next_at = min((connection.next_at for connection in self._connections.values()), default=float("inf"))
-            timeout = None if next_at == float("inf") else max(0.0, next_at - time.monotonic())
+            timeout = None if next_at == float("inf") else max(0.0, next_at - monotonic())
             for key, events in self._selector.select(timeout):
                 if key.fileobj is self._poke_out:
                     self._poke_out.recv(4096)
@@ -246,7 +245,7 @@ class Serving:
                 elif key.fileobj in self._connections:
                     key.data.on_event(events)
             for connection in list(self._connections.values()):
-                if connection.next_at <= time.monotonic():
+                if connection.next_at <= monotonic():
                     connection.on_event(0)
 
     def _accept(self, listener: socket.socket) -> None:
