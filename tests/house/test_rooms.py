@@ -176,6 +176,49 @@ def test_every_request_is_in_one_file_and_some_driver_does_it() -> None:
     assert awaited == {name for name, base in kinds.items() if base.startswith("Request[")} - {"Instant"}
 
 
+REQUESTS = {name for name, kind in vars(requests).items() if isinstance(kind, type) and issubclass(kind, requests.Request)}
+
+
+def incomplete(source: str) -> Iterator[str]:
+    """Return what mypy cannot prove complete: a ``match`` over requests with a last case that is neither `assert_never` nor the
+    ``match`` of the base class, and a table with requests as keys. Also return assignments that replace methods of a driver."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Match(ast.Name("request"), cases):
+                last = cases[-1]
+                ends = re.search(r"assert_never\(request\)$|super\(\)\.\w+\(request\)$", ast.unparse(last.body[-1]))
+                if ast.unparse(last.pattern) != "_" or not ends:
+                    yield f"match of line {node.lineno}"
+            case ast.Dict(keys) if REQUESTS & {ast.unparse(key) for key in keys if key is not None}:
+                yield f"table of line {node.lineno}"
+            case ast.Assign(targets):
+                found = (target for target in targets if isinstance(target, ast.Attribute | ast.Subscript))
+                yield from (ast.unparse(target) for target in found if replaces(target))
+
+
+def replaces(target: ast.Attribute | ast.Subscript) -> bool:
+    """Return True if an assignment to ``target`` changes how a driver answers requests."""
+    if isinstance(target, ast.Subscript):
+        return ast.unparse(target.slice) in REQUESTS
+    return target.attr in {"do", "at_once", "awaited"} and ast.unparse(target.value) != "self"
+
+
+def test_incomplete_tables_of_requests_are_found() -> None:
+    complete = "match request:\n case Now():\n  return 1.0\n case _:\n  "
+    assert list(incomplete(f"{complete}assert_never(request)")) == []
+    assert list(incomplete(f"{complete}return super().do(request)")) == []
+    assert list(incomplete(f"{complete}return None")) == ["match of line 1"]
+    assert list(incomplete("match request:\n case Now():\n  return 1.0")) == ["match of line 1"]
+    assert list(incomplete("self.answers = {Now: clock, 1: 2}")) == ["table of line 1"]
+    assert list(incomplete("worker.answers[AskPlace] = carry_out")) == ["worker.answers[AskPlace]"]
+    assert list(incomplete("driver.do = do")) == ["driver.do"]
+
+
+def test_each_driver_answers_its_requests_in_a_complete_match() -> None:
+    found = {module: list(incomplete(path.read_text())) for module, path in MODULES.items()}
+    assert {module: places for module, places in found.items() if places} == {}
+
+
 def members(*unions: object) -> set[str]:
     return {(typing.get_origin(kind) or kind).__name__ for union in unions for kind in typing.get_args(union)}
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from holdfast._core.requests import Command, NewToken, Now, Unknown, WireError
-from holdfast_lab.sim.worker import At
+from holdfast._core.requests import AskPlace, Command, NewToken, Now, Unknown, WireError
 
 KEY = "x"
 TTL = 2.0
@@ -198,7 +197,7 @@ class Redlock:
     async def ask(self, server: int, *args: str | int) -> Any:
         """Send a command to one server. Return None if there was no reply."""
         try:
-            return (await At(server, Command(args, TIMEOUT))).value
+            return (await AskPlace(server, Command(args, TIMEOUT))).value
         except WireError:
             return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from holdfast._core.requests import Call, Now, Run, Sleep, UnixTime, WireError
+from holdfast._core.requests import AskPlace, Call, Now, Run, ServerRequest, Sleep, UnixTime, WireError
 from holdfast.testing.keyspace import Keyspace
 from holdfast_lab.ladder.locks import HERE, KEY, TTL, LockOfLadder
 from holdfast_lab.sim.network import END, Wire
@@ -126,10 +126,9 @@ class LadderWorker(Worker):
 
     __slots__ = ()
 
-    def __init__(self, process: Process, name: str) -> None:
-        super().__init__(process, name)
-        self.answers[Now] = lambda _: self._a_moment(process.clock())
-        self.answers[UnixTime] = lambda _: self._a_moment(process.wall())
+    def do(self, request: ServerRequest | AskPlace) -> Any:
+        reply = super().do(request)
+        return self._a_moment(reply) if isinstance(request, Now | UnixTime) else reply
 
     def _a_moment(self, shown: float) -> object:
         self._set_timer(self.process.clock(), shown)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.requests import Answer, GiveBack, NotSent, Poll, WireError
+from holdfast._core.requests import Answer, AskPlace, GiveBack, NotSent, Poll, QuorumRequest, ServerRequest, WireError
 from holdfast_lab.sim.worker import LATER, Ticket, Worker
 
 if TYPE_CHECKING:
     from holdfast_lab.sim.network import Wire
     from holdfast_lab.sim.server import Server
-    from holdfast_lab.sim.world import Process
 
 
 class QuorumWorker(Worker):
@@ -19,12 +18,14 @@ class QuorumWorker(Worker):
 
     __slots__ = ()
 
-    def __init__(self, process: Process, name: str) -> None:
-        super().__init__(process, name)
-        self.answers |= {
-            Poll: self._poll,
-            GiveBack: self.give_back,
-        }
+    def do(self, request: ServerRequest | AskPlace | QuorumRequest) -> Any:
+        match request:
+            case Poll():
+                return self._poll(request)
+            case GiveBack():
+                return self.give_back(request)
+            case _:
+                return super().do(request)
 
     def _poll(self, poll: Poll) -> Any:
         process = self.process

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._core import permit
 from holdfast._core.lock.records import AskServer, Attempt, Grant, Waiter
 from holdfast._core.lock.replies import ACQUIRE
 from holdfast._core.requests import (
     Answer,
+    AskPlace,
     AwaitNotice,
     Call,
     Command,
+    GetCoalescer,
+    KeepAlive,
     NewToken,
     Now,
     Outcome,
     RegisterWaiter,
-    Request,
+    Replicate,
     Run,
+    RunOn,
+    SendUntilAnswered,
+    ServerRequest,
     Sleep,
+    StopKeepAlive,
     Subscribe,
     Subscriber,
     TimedOut,
@@ -56,14 +62,6 @@ class Discarded(BaseException):
     """Raised in a worker's coroutine after the history has ended, so that the coroutine ends, too."""
 
 
-@dataclass(slots=True)
-class At(Request[Answer[Any]]):
-    """A request to send a call to the server with an index in `World.servers`."""
-
-    server: int
-    call: Call
-
-
 class Worker:
     """A simulated thread or task. It runs a coroutine, and carries out the requests that the coroutine awaits."""
 
@@ -73,7 +71,6 @@ class Worker:
         "_wires",
         "acquisition",
         "acquisitions",
-        "answers",
         "asked",
         "asked_first",
         "asked_to_join",
@@ -117,23 +114,6 @@ class Worker:
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
         self._slot: Slot | None = None
-        self.answers: dict[type, Callable[[Any], Any]] = {
-            Now: lambda _: process.clock(),
-            UnixTime: lambda _: process.wall(),
-            NewToken: self._new_token,
-            UnregisterWaiter: self._unregister_waiter,
-            Run: self.carry_out,
-            Command: self.carry_out,
-            At: self._at,
-            Sleep: self._sleep,
-            WaitLocally: self._wait_locally,
-            RegisterWaiter: self._register_waiter,
-            Wait: self._wait,
-            Subscribe: self._subscribe,
-            AwaitNotice: self._await_notice,
-            Unsubscribe: self._unsubscribe,
-            **process.keep_alive_handlers,
-        }
         process.workers.append(self)
         process.world.working.add(self)
 
@@ -155,7 +135,7 @@ class Worker:
                     self.thrown = type(thrown).__name__
                     request = coroutine.throw(thrown)
                 try:
-                    reply = self.answers[type(request)](request)
+                    reply = self.do(request)
                 except WireError as refused:
                     error = refused
                 else:
@@ -205,7 +185,50 @@ class Worker:
 
     # The requests of operations
 
-    def _new_token(self, _request: NewToken | None = None) -> str:
+    def do(self, request: ServerRequest | AskPlace) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of request
+        """Carry out one request of an operation. Return its reply, or `LATER` if the reply arrives later."""
+        process = self.process
+        match request:
+            case Run() | Command():
+                return self.carry_out(request)
+            case Now():
+                return process.clock()
+            case NewToken():
+                return self._new_token()
+            case Sleep():
+                return self._sleep(request)
+            case WaitLocally():
+                return self._wait_locally(request)
+            case RegisterWaiter():
+                return self._register_waiter(request)
+            case Wait():
+                return self._wait(request)
+            case UnregisterWaiter():
+                return process.node.waiting.unregister_waiter(request.waiter)
+            case Subscribe():
+                return self._subscribe(request)
+            case AwaitNotice():
+                return self._await_notice(request)
+            case Unsubscribe():
+                return self._unsubscribe(request)
+            case KeepAlive():
+                return process.keep_alive(request.held)
+            case StopKeepAlive():
+                return process.node.renewing.forget(request.held_lease.token)
+            case SendUntilAnswered():
+                return process.node.send_until_answered(request.call, request.until)
+            case GetCoalescer():
+                return process.coalescer(request.key)
+            case AskPlace():
+                return self.carry_out(request.call, process.world.servers[request.place])
+            case UnixTime():
+                return process.wall()
+            case Replicate() | RunOn():
+                raise NotImplementedError(f"no history sends {request}")
+            case _:
+                assert_never(request)
+
+    def _new_token(self) -> str:
         token = self.process.token()
         self.process.world.acquisitions[token] = self.acquisition
         return token
@@ -215,9 +238,6 @@ class Worker:
         if self.process.tokens % STOCK == STOCK - 1:
             raise IndexError
         return self._new_token()
-
-    def _at(self, request: At) -> Any:
-        return self.carry_out(request.call, self.process.world.servers[request.server])
 
     def carry_out(self, call: Call, server: Server | None = None) -> Any:
         process = self.process
@@ -265,9 +285,6 @@ class Worker:
         if self._timer is not None:
             self._timer[2] = None
             self._timer = None
-
-    def _unregister_waiter(self, request: UnregisterWaiter[Waiter]) -> None:
-        self.process.node.waiting.unregister_waiter(request.waiter)
 
     def _wait_locally(self, request: WaitLocally[Attempt]) -> Any:
         attempt = request.attempt

@@ -29,12 +29,8 @@ from holdfast._core.names import PREFIX
 from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.requests import (
     Answer,
-    GetCoalescer,
-    KeepAlive,
     NotSent,
     Run,
-    SendUntilAnswered,
-    StopKeepAlive,
 )
 from holdfast._core.single_flight.coalesce import Coalescer
 from holdfast.testing.history import Event
@@ -276,14 +272,7 @@ class Process:
         self.node.wait_graph = Untold(self.node)
         self._board: QuorumNodes | None = None
         self._local_queues: dict[bytes, LocalQueue] = {}
-        self.coalescers: dict[bytes, Coalescer] = {}
-        self.keep_alive_handlers: dict[type, Callable[[Any], Any]] = {
-            KeepAlive: lambda request: self._keep_alive(request.held),
-            StopKeepAlive: lambda request: self.node.renewing.forget(request.held_lease.token),
-            SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
-            GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
-        }
-        """Functions that carry out the requests that workers leave to the keeper, by their type."""
+        self._coalescers: dict[bytes, Coalescer] = {}
         world.processes.append(self)
 
     @staticmethod
@@ -405,10 +394,13 @@ class Process:
     def attend(self, at: float) -> None:
         self.wake_by(at)
 
-    def _keep_alive(self, held: Held) -> None:
+    def keep_alive(self, held: Held) -> None:
         held.held_lease.owner = weakref.ref(held)
         self.node.want_record(self.clock(), held.held_lease.spec.prefix)
         self.wake_by(self.node.renewing.watch(held.held_lease))
+
+    def coalescer(self, key: bytes) -> Coalescer:
+        return self._coalescers.setdefault(key, Coalescer(self.mutex))
 
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         self._node(endpoint).renewing.forget(held_lease.token)

@@ -17,7 +17,7 @@ from holdfast._core.inspect.break_lock import Changed, Outcome, TakenAway, break
 from holdfast._core.inspect.scan import Field, look
 from holdfast._core.lock.renewal import QUESTION_EVERY_S
 from holdfast._core.names import PREFIX, lock_keys
-from holdfast._core.requests import AskPlace, Sleep, WireError
+from holdfast._core.requests import Sleep, WireError
 from holdfast.testing.history import Event
 from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.evidence import Evidence, Hold
@@ -64,7 +64,6 @@ class Operator:
         process = process or Process(world, world.servers[0], OPERATOR)
         if process.here and world.working:
             worker = Worker(process, str(len(process.workers) + 1))
-            worker.answers[AskPlace] = lambda request: worker.carry_out(request.call)
             key = lock_keys(self.rng.choice("xxy"), "hf:", None)[0]
             worker.start(self._operate(key))
 
