@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from support.servers import PrivateServer
 
 
-pytest_plugins = ["support.processes", "support.live", "support.faults", "support.conformance"]
+pytest_plugins = ["support.turns", "support.processes", "support.live", "support.faults", "support.conformance"]
 
 _numbers = itertools.count()
 

@@ -223,6 +223,7 @@ def test_the_ticket_of_a_planted_file_is_not_its_owners(hf: Holdfast, name: str,
     assert call(hf, "release", name, "--ticket-file", str(file)) == (0, "", "")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_stdout_by_name(hf: Holdfast, name: str, tmp_path: Path, path: str) -> None:
     code, ticket, err = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", path)

@@ -59,6 +59,7 @@ def test_without_names_all_are_measured(server: PrivateServer, tmp_path: Path) -
     check_folder(measured(tmp_path, server), SCENARIOS)
 
 
+@pytest.mark.turns("bench")
 def test_several_scenarios_are_in_one_document(folder: Path) -> None:
     check_folder(folder, IN_TURN)
     document = document_in(folder)
@@ -94,6 +95,7 @@ def check_scenario(found: dict[str, Any]) -> None:
         assert (figure["held"] is None) == (figure["target"] is None) == (figure["relation"] is None)
 
 
+@pytest.mark.turns("bench")
 def test_without_url_a_server_is_started_and_the_named_one_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     done = bench("threads", "--seconds", "0.05", "--output", str(file), env={"HOLDFAST_URL": "redis://127.0.0.1:1"})
@@ -112,6 +114,7 @@ def test_charts_are_drawings_that_fetch_nothing(folder: Path) -> None:
     assert "redis-py Lock" in (folder / "charts" / "threads.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.turns("bench")
 def test_what_is_not_installed_is_left_out_and_said(server: PrivateServer, tmp_path: Path) -> None:
     """A directory in front of the path hides the two packages; it is for the processes that are started, too."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -133,6 +136,7 @@ def test_what_is_not_installed_is_left_out_and_said(server: PrivateServer, tmp_p
     assert "redis-py Lock" in done.stdout
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

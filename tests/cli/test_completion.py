@@ -149,6 +149,7 @@ TYPED = {
 """The text before Tab, and the text after it."""
 
 
+@pytest.mark.turns
 def test_typed_in_a_terminal(typist: Typist) -> None:
     assert typist.sees("READY"), typist.seen
     wrong = {}

@@ -44,6 +44,7 @@ def held(facts: dict[str, Any], words: str) -> bool:
     return bool(found)
 
 
+@pytest.mark.turns("demo")
 def test_the_demo_shows_what_happened_and_exits_0(hf: Holdfast) -> None:
     process = hf.popen([*PROGRAM, "demo"], env={"HOLDFAST_URL": ""})
     out, err = process.communicate(timeout=60)
@@ -56,6 +57,7 @@ def test_the_demo_shows_what_happened_and_exits_0(hf: Holdfast) -> None:
     assert re.search(r"^Verdict: all 9 checks held, \d+\.\d s\.$", out, re.MULTILINE)
 
 
+@pytest.mark.turns("demo")
 def test_json_tells_the_facts_and_nothing_is_left(demo: Callable[..., Any], server: PrivateServer) -> None:
     code, facts, err = demo()
     assert (code, err, facts["held"]) == (0, "", True)
@@ -74,6 +76,7 @@ def test_json_tells_the_facts_and_nothing_is_left(demo: Callable[..., Any], serv
         assert all(client.pttl(key) > 0 for key in client.scan_iter("*demo*"))
 
 
+@pytest.mark.turns("demo")
 def test_the_verdict_is_computed_a_lock_that_does_not_lock(demo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tell = stage.Actor.tell
 
@@ -123,6 +126,7 @@ def test_a_slower_hand_over_is_no_success() -> None:
     assert not check.held
 
 
+@pytest.mark.turns("demo")
 def test_a_process_that_fails_is_no_success(demo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[stage.Actor] = []
 
@@ -138,6 +142,7 @@ def test_a_process_that_fails_is_no_success(demo: Callable[..., Any], monkeypatc
         actor.dismiss()
 
 
+@pytest.mark.turns("demo")
 def test_nobody_is_left_when_the_demo_is_killed(hf: Holdfast, server: PrivateServer) -> None:
     with redis.Redis.from_url(server.url) as client:
         before = {each["id"] for each in client.client_list()}
@@ -151,6 +156,7 @@ def test_nobody_is_left_when_the_demo_is_killed(hf: Holdfast, server: PrivateSer
         wait_until(lambda: strangers() == 0)
 
 
+@pytest.mark.turns("demo")
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux kills the processes")
 def test_a_stopped_process_is_not_left_when_the_demo_is_killed(hf: Holdfast, server: PrivateServer) -> None:
     only = "scenes.SCENES = [scene for scene in scenes.SCENES if scene[0] is scenes.end_of_holder]"

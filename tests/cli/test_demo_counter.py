@@ -16,6 +16,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     return code, json.loads(capfd.readouterr().out)
 
 
+@pytest.mark.turns("demo")
 def test_additions_are_lost_and_four_cures_lose_none(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

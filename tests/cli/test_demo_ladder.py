@@ -19,6 +19,7 @@ def cured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rungs, "survives", lambda _rung, _scenario: Report(states=5, schedules=7, covered=True))
 
 
+@pytest.mark.turns("demo")
 def test_it_shows_how_each_rung_breaks_and_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "ladder"]) == 0
     out, err = capsys.readouterr()

@@ -27,6 +27,7 @@ def played(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *
     return code, json.loads(out)
 
 
+@pytest.mark.turns("demo")
 def test_json_tells_what_happened(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """The scenes that are over in a moment; the others wait for leases."""
     scenes = (quorum.all_up, quorum.judge_work), (quorum.minority_away, quorum.judge_work)

@@ -182,6 +182,7 @@ def test_a_refused_call_returns_its_code(
     assert ended.value.code == int(code)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("name", "code"), [case for case in CALLS if case not in HERE], ids=str)
 def test_a_call_ends_with_its_code(hf: Holdfast, place: Callable[[str], str], name: str, code: str) -> None:
     shell = f'holdfast() {{ {sys.executable} -m holdfast "$@"; }}; holdfast {place(CALLS[name, code])}'

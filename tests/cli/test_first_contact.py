@@ -42,6 +42,7 @@ WAIT = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("what", WAIT)
 def test_it_is_asked_again_until_it_answers(silent: PrivateServer, hf_on: Callable[[str], Holdfast], what: str) -> None:
     process = hf_on(silent.url).popen([*PROGRAM, *WAIT[what]])
@@ -88,6 +89,7 @@ def test_a_majority_of_several(new_server: NewServer, hf_on: Callable[[str], Hol
     assert process.returncode == 0
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("gone", [1, 2])
 def test_several_of_which_some_are_gone(new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str, gone: int) -> None:
     """One that is silent is waited for, unless without it there is no majority either way."""
@@ -106,6 +108,7 @@ def test_several_of_which_some_are_gone(new_server: NewServer, hf_on: Callable[[
     os.kill(servers[2].pid, signal.SIGCONT)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("options", [["-w", "1s"], ["-q", "-w", "1s"], ["-n"], ["--skip"], ["-v", "-n"]], ids=" ".join)
 def test_for_no_longer_than_the_wait(
     silent: PrivateServer, hf_on: Callable[[str], Holdfast], name: str, options: list[str]

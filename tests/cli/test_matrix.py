@@ -56,6 +56,7 @@ def begun(begin: Begin, request: pytest.FixtureRequest) -> dict[str, list[Future
     return {end: begin(end, in_turn(end)) for end in ENDS if any(f"[{end}]" in name for name in wanted)}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("end", ENDS)
 def test_the_work_has_ended_when_the_next_holder_begins(begun: dict[str, list[Future[str]]], end: str) -> None:
     assert [wrong for cell in begun[end] if (wrong := cell.result(120))] == []

@@ -39,6 +39,7 @@ def await_record(client: redis.Redis, name: str) -> None:
 
 
 class TestExitCodes:
+    @pytest.mark.turns
     @pytest.mark.parametrize(
         ("command", "code"),
         [
@@ -186,6 +187,7 @@ USAGE = {
 
 
 class TestUsage:
+    @pytest.mark.turns
     @pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE.keys())
     def test_errors_are_one_line_and_64(self, hf: Holdfast, arguments: list[str]) -> None:
         done = hf(*arguments)

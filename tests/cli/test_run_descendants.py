@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.commands import CROWD, PROGRAM, children, error_line, line, pids, running, state, wait_until
-from support.searches import by_turns
 
 if TYPE_CHECKING:
     import redis
@@ -69,8 +68,9 @@ def cmdline(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(67)
-@pytest.mark.parametrize("how", by_turns(OUTSIDE))
+@pytest.mark.parametrize("how", OUTSIDE)
 def test_a_child_outside_the_group_ends_before_the_lock_is_given_back(
     hf: Holdfast, name: str, tmp_path: Path, how: str, client: redis.Redis
 ) -> None:
@@ -185,6 +185,7 @@ WITHOUT_PIDFD = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("why", WITHOUT_PIDFD)
 def test_without_pidfd_all_are_ended(hf: Holdfast, name: str, why: str) -> None:
     """Grandchildren are signalled by their number."""
@@ -233,6 +234,7 @@ NAMESPACES = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.fault(72)
 @pytest.mark.parametrize("proc", NAMESPACES)
 @pytest.mark.parametrize("first", [True, False], ids=["process 1", "another"])
@@ -327,6 +329,7 @@ def test_a_guardian_that_is_stopped_before_the_command_starts(hf: Holdfast, name
     assert hf("-n", name, "--", "true").returncode == 0
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("nested", [False, True], ids=["timeout", "nested"])
 @pytest.mark.parametrize("end", ["signal", "max-runtime"])
 def test_term_comes_once(hf: Holdfast, name: str, tmp_path: Path, end: str, nested: bool) -> None:
@@ -423,6 +426,7 @@ FOREIGN = "setpriv --reuid=54322 sh -c 'echo $$; exec sleep 60 >&- 2>&-' & read 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="root can start processes of several users")
 class TestAnotherUsersProcess:
+    @pytest.mark.turns
     @pytest.mark.parametrize("where", ["", "setsid "], ids=["in the group", "in a session of its own"])
     @pytest.mark.parametrize("others", ["", "sleep 60 >&- 2>&- & "], ids=["alone", "with others"])
     def test_left_behind(self, hf: Holdfast, name: str, where: str, others: str) -> None:
@@ -463,6 +467,7 @@ class TestAnotherUsersProcess:
         assert process.returncode == 76
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("who", ["holdfast", "guardian"])
 def test_without_a_descriptor_left_all_are_ended(hf: Holdfast, name: str, client: redis.Redis, who: str) -> None:
     """Lists of processes cannot be read then: the kernel is asked about each number."""

@@ -90,6 +90,7 @@ class TestWhileItRuns:
 
 
 class TestWhileItWaits:
+    @pytest.mark.turns
     @pytest.mark.parametrize("signum", ALL)
     def test_no_orphan_key_no_orphan_waiter(self, hf: Holdfast, name: str, client: redis.Redis, signum: signal.Signals) -> None:
         holder = hf.start(name, "--", "sh", "-c", "echo; read line")
@@ -107,6 +108,7 @@ class TestWhileItWaits:
         holder.communicate("\n")
         assert not queue_and_lock(client, name)
 
+    @pytest.mark.turns
     @pytest.mark.parametrize("delay", [step * 0.02 for step in range(15)])
     def test_at_any_moment(self, hf: Holdfast, name: str, client: redis.Redis, delay: float) -> None:
         """From the first instruction on: no orphan, no traceback. Before there is a handler, the default does it."""

@@ -43,6 +43,7 @@ def test_a_lease_that_was_handed_over_is_renewed_before_the_command_starts(left:
 class TestTheLeaseRanOutBefore:
     """On a busy machine, between the grant and the start. Nothing has run, so the lock is asked for again, within --wait."""
 
+    @pytest.mark.turns
     @pytest.mark.parametrize("options", [[], ["-v"], ["--on-lost", "kill"], ["--on-lost", "warn"], ["--limit", "1"]])
     @pytest.mark.parametrize("who", ["holdfast", "guardian"])
     def test_it_is_asked_for_again(self, hf: Holdfast, name: str, client: redis.Redis, who: str, options: list[str]) -> None:
@@ -108,6 +109,7 @@ class TestNoSuchThing:
         assert "internal error" not in err
         assert not client.exists(f"hf:{{{name}}}")
 
+    @pytest.mark.turns
     @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit")
     @pytest.mark.parametrize("files", range(5, 18))
     def test_no_more_descriptors(self, hf: Holdfast, name: str, client: redis.Redis, files: int) -> None:
@@ -131,6 +133,7 @@ HELP = [["--help"], *([command, "--help"] for command in COMMANDS)]
 PRINTS = ["--version", "acl", "show x", "doctor", "bench --list", "elect x", "server status"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("arguments", [*HELP, *map(str.split, PRINTS)], ids=" ".join)
 def test_a_full_disk_for_the_output(hf: Holdfast, arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
@@ -139,6 +142,7 @@ def test_a_full_disk_for_the_output(hf: Holdfast, arguments: list[str]) -> None:
     assert (process.returncode, err) == (71, "holdfast: cannot write the output: No space left on device\n")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("how", ["run", "elect"])
 @pytest.mark.parametrize("command", ["true", "false", "/nonexistent"])
 def test_a_full_disk_for_the_summary(hf: Holdfast, name: str, client: redis.Redis, how: str, command: str) -> None:

@@ -197,6 +197,7 @@ def last(jobs: Callable[..., Any], path: str) -> tuple[str, str]:
     return record["status"], record["result"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP, signal.SIGHUP]])
 def test_what_runs_may_finish(
     hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any], signals: list[signal.Signals]
@@ -214,6 +215,7 @@ def test_what_runs_may_finish(
     assert last(jobs, path) == ("ok", "begun\nfinished")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("wait", ["200ms", "1h"])
 def test_what_does_not_finish_is_ended(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any], wait: str) -> None:
     """After its time, or with a second signal at once; a stubborn one with SIGKILL."""
@@ -454,6 +456,7 @@ def test_a_file_needs_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str], 
 PLANTED = ("tomllib", "json", "redis", "valkey", "croniter", "zoneinfo", "asyncio", "importlib", "holdfast", "shlex", "ours")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("python", [False, True], ids=["commands", "python"])
 def test_no_code_of_the_current_directory_is_run(
     hf: Holdfast, file: Callable[[str], str], tmp_path: Path, python: bool

@@ -115,6 +115,7 @@ def test_a_url_file_that_another_user_chooses_is_refused(
     assert why in err
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "script",
     [

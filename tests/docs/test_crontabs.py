@@ -81,6 +81,7 @@ def test_there_are_crontabs() -> None:
     assert {name(page) for page, _ in LINES} >= {"docs/getting-started.md", "docs/cron.md"}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("line", [line for _, line in LINES], ids=[name(page) for page, _ in LINES])
 def test_a_line_runs_or_is_skipped_at_once(machine: Machine, line: CronLine) -> None:
     """A free lock: it runs, and cron has nothing to mail. A busy one: neither does it wait, nor is there a mail."""

@@ -82,6 +82,7 @@ def test_there_are_commands() -> None:
     assert {page for page, _ in COMMANDS} == {"docs/cron.md", "docs/election.md", "docs/kubernetes.md"}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[" ".join(command[:3]) for _, command in COMMANDS])
 def test_a_command_runs(host: Host, page: str, command: list[str]) -> None:
     """It runs the user's program; with --skip, it ends at once while the lock is busy."""

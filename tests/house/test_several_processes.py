@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
@@ -52,6 +54,7 @@ def run(directory: Path, *options: str) -> str:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
+@pytest.mark.turns("lab")
 def test_all_tests_run_and_every_failure_is_told(tmp_path: Path) -> None:
     said = run(tmp_path, "-rA")
     assert re.search(r"4 failed, 4 passed, 2 skipped, [12] errors?", said), said
@@ -63,6 +66,7 @@ def test_all_tests_run_and_every_failure_is_told(tmp_path: Path) -> None:
     assert "RuntimeError: something was left behind" in said  # once, if one process has run the rest of both files
 
 
+@pytest.mark.turns("lab")
 def test_the_first_failure_ends_all(tmp_path: Path) -> None:
     said = run(tmp_path, "-x")
     assert re.search(r"stopping after [1-3] failures", said), said  # another process may fail meanwhile

@@ -1,19 +1,11 @@
-"""Tests that take turns: each run does some of the large scenarios and of some cases in full, and the soak all of them."""
+"""Searches that take turns: each run does some of the large scenarios in full, and the soak all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
-
-import pytest
+from typing import Any
 
 from holdfast_lab.explore import Report
 from support.sources import turn
-
-Case = TypeVar("Case")
-
-TURNS = 3
-"""Number of changes of the sources, on average, after which it is the turn of the same case again."""
 
 SEARCHES = 8
 """Number of changes of the sources, on average, after which it is the turn of the same scenario, or slow defect, again."""
@@ -21,18 +13,6 @@ SEARCHES = 8
 FIRST = 60
 """Number of schedules of a scenario that are run when it is not its turn: those that differ early come first, so each fault
 hits each of the first steps. A quarter of the scenarios have fewer, and are searched in full each time."""
-
-
-def by_turns(cases: Iterable[Case], name: Callable[[Case], str] = str) -> list[Any]:
-    """Return cases as parameters of a test. The digest of the sources chooses the third that `make test` runs; the others run
-    in the soak."""
-    known = list(cases)
-    chosen = sorted(map(name, known), key=lambda each: turn(f"case {each}"))[: -(-len(known) // TURNS)]
-    marks = [() if name(case) in chosen else pytest.mark.soak for case in known]
-    return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
-        for case, mark in zip(known, marks, strict=True)
-    ]
 
 
 def in_turn(name: str) -> bool:

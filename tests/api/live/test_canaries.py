@@ -102,6 +102,7 @@ def test_the_library(new_server: NewServer, seen: list[str], caplog: pytest.LogC
     assert leaks(everything) == []
 
 
+@pytest.mark.turns("recipes")
 def test_the_command(new_server: NewServer, tmp_path: Path) -> None:
     """`holdfast run`: its output, its summary, the command's environment, and what `ps` shows of them all."""
     server = new_server(port=True, password=PASSWORD)

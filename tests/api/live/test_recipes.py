@@ -200,6 +200,7 @@ for _ in range(2):
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("page", "command", "options", "enqueue", "mails"),
     [
@@ -226,6 +227,7 @@ def test_a_task_queue(recipe: Recipe, page: str, command: str, options: str, enq
     assert len(recipe.found("mails")) == mails
 
 
+@pytest.mark.turns("recipes")
 def test_one_celery_beat_of_two(recipe: Recipe) -> None:
     """When the process that leads is killed, the other one starts its beat."""
     (command,) = [line for line in recipe.write_page("celery.md") if line.startswith("holdfast elect")]
@@ -242,6 +244,7 @@ def test_one_celery_beat_of_two(recipe: Recipe) -> None:
         until(lambda: len(running()) == 2, lambda: recipe.log("one") + recipe.log("two"))
 
 
+@pytest.mark.turns("recipes")
 def test_django(recipe: Recipe) -> None:
     """Of three migrations at once, one migrates. A command is refused while it runs elsewhere. One piece is sold once."""
     recipe.write_page("django.md")

@@ -186,6 +186,7 @@ def test_in_a_cluster() -> None:
             assert lease.fence < broken.fence < heir.fence
 
 
+@pytest.mark.turns
 def test_over_several_servers(new_server: NewServer, breaks: Callable[..., Any]) -> None:
     servers = [new_server(port=True) for _ in range(3)]
     urls = [server.url for server in servers]
@@ -262,6 +263,7 @@ def test_waiting_takes_nothing(server: PrivateServer, look: redis.Redis, name: s
     assert not look.exists(f"hf:{{{name}}}")
 
 
+@pytest.mark.turns
 def test_permits_of_one_or_of_all(server: PrivateServer, look: redis.Redis, name: str, breaks: Callable[..., Any]) -> None:
     see = holdfast.Inspector(server.url)
     leases = [holdfast.Semaphore(server.url, name, 3).__enter__() for _ in range(3)]

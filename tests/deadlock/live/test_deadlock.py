@@ -74,6 +74,7 @@ def key(name: str) -> str:
     return f"hf:{{{name}}}"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", [2, 3])
 def test_processes_in_a_circle_are_named(server: PrivateServer, look: redis.Redis, name: str, number: int) -> None:
     names = [f"{name}-{letter}" for letter in "abc"[:number]]
@@ -253,6 +254,7 @@ YIELDING = (
 )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", [2, 3])
 def test_one_of_a_circle_gets_the_error_and_the_others_go_on(server: PrivateServer, name: str, number: int) -> None:
     names = [f"{name}-{letter}" for letter in "abc"[:number]]

@@ -256,6 +256,7 @@ def subscribe(client: Any, command: str = "SUBSCRIBE", prefix: str = "hf:") -> N
         inbox.close()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("features", "cases"),
     [

@@ -187,6 +187,7 @@ def questions(box: Box) -> int:
     return sum(stats.get(f"cmdstat_{command}", {}).get("calls", 0) for command in ("eval", "evalsha"))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("renew", [True, False])
 def test_a_flood_of_forged_messages_costs_a_question_a_second_and_no_lease(box: Box, renew: bool) -> None:
     lock = holdfast.Lock(box.server.url, "x", ttl=60, renew=renew)

@@ -182,6 +182,7 @@ def test_a_full_server_answers_observers_all_the_same(box: Box) -> None:
         box.redis.config_set("maxmemory", 0)
 
 
+@pytest.mark.turns
 def test_a_scan_names_the_leader_only_while_it_holds_the_lock(box: Box) -> None:
     def look() -> Any:
         return run(box, SCAN, (LOCK, STATE, f"{LOCK}:queue", f"{LOCK}:listeners"), 10)[1]

@@ -28,14 +28,12 @@ def errors(*command: str) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def test_mypy() -> None:
-    assert errors("mypy", "tests/house/typed/right.py", "tests/house/typed/wrong.py") == ""
-
-
+@pytest.mark.turns("type checkers")
 def test_pyright() -> None:
     assert errors("pyright", "--project", "tests/house/typed") == ""
 
 
+@pytest.mark.turns("type checkers")
 def test_users_see_the_types_of_what_is_public() -> None:
     """An attribute without annotation may have another type for each checker, and so has everything that uses it."""
     report = json.loads(run("pyright", "--verifytypes", "holdfast", "--ignoreexternal", "--outputjson").stdout)[

@@ -77,7 +77,7 @@ SCENARIOS = {
 TIMES, USUAL = 5, 100
 """How often a defect is searched to know how many histories that usually takes; and how many these may be."""
 
-ROTATING, ANEW = 800, 4
+ROTATING, ANEW = 400, 4
 """Histories that the search by turns usually needs; and what it costs besides, for each defect, in histories."""
 
 WEIGHT = {"quorum": 5, "election": 4, "schedule": 2, "rendezvous": 2, "ticket": 2}

@@ -19,7 +19,7 @@ from holdfast_lab.ladder.rungs import build, by_name, settle
 from holdfast_lab.ladder.world import LadderWorld
 from holdfast_lab.sim.stepwise import Stepwise
 from lab.sim import ladder_page
-from support.searches import by_turns, in_turn
+from support.searches import in_turn
 
 FALLING = [rung for rung in RUNGS if rung.fall is not None]
 CURES = [rung for rung in RUNGS if rung.fall is None]
@@ -47,6 +47,7 @@ def test_every_rung_either_breaks_or_cures() -> None:
     assert {rung.fall.cure for rung in FALLING if rung.fall} >= {rung.name for rung in CURES}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("rung", FALLING, ids=lambda rung: str(rung.name))
 def test_the_search_finds_what_is_wrong(rung: Rung, falls: dict[str, Found | None]) -> None:
     found = falls[rung.name]
@@ -57,6 +58,7 @@ def test_the_search_finds_what_is_wrong(rung: Rung, falls: dict[str, Found | Non
     assert found.schedules <= rung.fall.within
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("rung", [marked(rung) for rung in FALLING])
 def test_the_cure_survives_every_schedule_of_the_same(rung: Rung) -> None:
     assert rung.fall is not None
@@ -89,6 +91,7 @@ print([(found.schedules, found.choices, found.history) for rung in RUNGS if rung
 """
 
 
+@pytest.mark.turns("lab")
 def test_the_search_is_the_same_in_every_process(falls: dict[str, Found | None]) -> None:
     """In one where the order of sets is another one than here."""
     other = str(1 + (os.environ.get("PYTHONHASHSEED") == "1"))
@@ -100,6 +103,7 @@ def test_the_search_is_the_same_in_every_process(falls: dict[str, Found | None])
     assert len(done.stdout) > 10_000
 
 
+@pytest.mark.turns("lab")
 def test_survivors_were_in_danger() -> None:
     """All clients get the lock in some schedule in which the fault has happened: nothing holds because nothing happens."""
     for cure, scenario in {(by_name(rung.fall.cure), rung.fall.scenario) for rung in FALLING if rung.fall}:
@@ -132,22 +136,20 @@ def outcomes(rung: Rung, scenario: Scenario) -> set[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "scenario"),
-    by_turns(
-        [
-            ("flag", rungs.CALM),
-            ("setnx", rungs.CALM),
-            ("timestamp-getset", rungs.CLOCKS),
-            ("timestamp-equal", rungs.LOST_REPLY),
-            ("token-script", rungs.LOST_REPLY),
-            ("setnx-expire", rungs.CRASH),
-            ("set-nx-px", rungs.CRASH),
-            ("late-write", rungs.LATE),
-            ("token-script", rungs.DEATH),
-        ],
-        name=lambda case: f"{case[0]} {case[1].name}",
-    ),
+    [
+        ("flag", rungs.CALM),
+        ("setnx", rungs.CALM),
+        ("timestamp-getset", rungs.CLOCKS),
+        ("timestamp-equal", rungs.LOST_REPLY),
+        ("token-script", rungs.LOST_REPLY),
+        ("setnx-expire", rungs.CRASH),
+        ("set-nx-px", rungs.CRASH),
+        ("late-write", rungs.LATE),
+        ("token-script", rungs.DEATH),
+    ],
     ids=lambda each: each if isinstance(each, str) else each.name,
 )
 def test_the_steps_that_are_not_chosen_make_no_difference(
@@ -182,6 +184,7 @@ def test_the_page_shows_what_happens(falls: dict[str, Found | None]) -> None:
 QUICK = [scenario for scenario in SCENARIOS if scenario.clients == 2]
 
 
+@pytest.mark.turns("lab")
 def test_the_table_of_the_page_is_right() -> None:
     """Three clients, and three servers, take longer: see below."""
     told = ladder_page.rows(ladder_page.PAGE.read_text(encoding="utf-8"))

@@ -18,8 +18,8 @@ from holdfast_lab.judge.safety_rules import Violation
 from lab.mutants.defects import Mutation
 from lab.sim import mutate
 from lab.sim.mutations import MUTATIONS
-from support.searches import in_turn
-from support.sources import PACKAGE, digest
+from support.sources import PACKAGE, digest, turn
+from support.turns import TURNS
 
 HERE = Path(__file__).parent
 AGAIN = (
@@ -28,13 +28,9 @@ AGAIN = (
 )
 
 
-SLOW = {
-    *("barrier-acts-for-ever", "barrier-dead-wait", "fence-is-the-lowest", "waiting-keeps-no-latch"),
-    *("withdrawn-pass-dropped", "tick-claimed-twice", "never-given-back", "several-in-the-order-given", "kept-for-ever"),
-    "waiter-for-too-many-stays",
-}
-"""Defects whose recorded histories take half of the CPU time of all. Most of these histories go on for ever, until a limit ends
-them. They are replayed in turn, see `searches`; in the soak, each time."""
+def due(case: mutate.Caught) -> bool:
+    """Return True if the digest of the sources says that it is the turn of a recorded defect: of a third of all."""
+    return turn(f"replay {case.name}") % TURNS == 0
 
 
 def replayed(cases: list[mutate.Caught]) -> dict[str, tuple[str, str]]:
@@ -45,15 +41,14 @@ def replayed(cases: list[mutate.Caught]) -> dict[str, tuple[str, str]]:
 
 
 def test_each_defect_is_caught_again() -> None:
-    cases = [case for case in mutate.recorded() if case.name not in SLOW or in_turn(case.name)]
-    assert len(cases) >= len(MUTATIONS) - len(SLOW)
+    cases = [case for case in mutate.recorded() if due(case)]
+    assert len(cases) > len(MUTATIONS) // 6
     assert replayed(cases) == {case.name: ("", case.rule) for case in cases}, AGAIN
 
 
 @pytest.mark.soak
-def test_each_slow_one_is_caught_again() -> None:
-    cases = [case for case in mutate.recorded() if case.name in SLOW]
-    assert len(cases) == len(SLOW)
+def test_the_others_are_caught_again() -> None:
+    cases = [case for case in mutate.recorded() if not due(case)]
     assert replayed(cases) == {case.name: ("", case.rule) for case in cases}, AGAIN
 
 
@@ -128,7 +123,7 @@ def test_some_are_found_anew() -> None:
 
 def test_turns_change_with_the_sources() -> None:
     cases = mutate.recorded()
-    turns = [mutate.rotating(cases, str(number)) for number in range(40)]
+    turns = [mutate.rotating(cases, str(number)) for number in range(80)]
     assert {case.name for turn in turns for case in turn} == {case.name for case in cases if case.median}
     assert max(sum(map(mutate.cost, turn)) for turn in turns) <= mutate.ROTATING
 

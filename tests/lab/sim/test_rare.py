@@ -9,7 +9,6 @@ import pytest
 
 from holdfast_lab.runner import SWARMS, RunnerTotals, batch, swarm_of
 from holdfast_lab.sim.rare import THEMES
-from support.searches import by_turns
 
 MANY = 3_000
 CASES = [f"{of}+{theme.name}" for theme in THEMES.values() for of in theme.swarms]
@@ -21,6 +20,7 @@ def judge(tally: RunnerTotals, name: str) -> None:
     assert tally.missing(name) == [], "too little has happened (R11)"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_some_histories(name: str) -> None:
     judge(batch(0, THEMES[name.partition("+")[2]].histories, name), name)
@@ -32,7 +32,8 @@ def test_thousands_of_histories(name: str) -> None:
     judge(batch(1_000_000, MANY, name), name)
 
 
-@pytest.mark.parametrize("name", by_turns(CASES))
+@pytest.mark.turns
+@pytest.mark.parametrize("name", CASES)
 def test_a_theme_is_drawn_apart(name: str) -> None:
     """A history under a theme is another one, the same each time; and without it, the one that the seed always was."""
     of = name.partition("+")[0]

@@ -54,6 +54,7 @@ def test_a_schedule_can_be_replayed(name: str, kinds: set[str]) -> None:
 # Several servers that vote
 
 
+@pytest.mark.turns("lab")
 def test_without_the_guard_there_are_two_holders() -> None:
     """A server that has forgotten its vote is declared new at once, and votes for another one."""
     (found,) = UNGUARDED.explore(most=3000).found
@@ -64,6 +65,7 @@ def test_without_the_guard_there_are_two_holders() -> None:
     assert any(event.note == "amnesia" for event in history)
 
 
+@pytest.mark.turns("lab")
 def test_with_the_guard_there_are_not() -> None:
     """In as many schedules as show it without. All of them are searched in the soak."""
     report = QUORUM_SCENARIOS["quorum-amnesia"].explore(most=600)

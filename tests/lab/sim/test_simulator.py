@@ -21,7 +21,6 @@ from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import Process, World
 from holdfast_lab.swarms.lock import SWARM, draw
-from support.searches import by_turns
 
 PROGRAM = """
 import hashlib
@@ -30,11 +29,13 @@ print(hashlib.sha256(repr([SWARM.simulate(seed, trace=True).history for seed in 
 """
 
 
+@pytest.mark.turns("lab")
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(100):
         assert SWARM.simulate(seed, trace=True).history == SWARM.simulate(seed, trace=True).history
 
 
+@pytest.mark.turns("lab")
 def test_a_seed_is_the_same_in_every_process() -> None:
     """The order of sets, which differs from process to process, does not matter."""
     said = {
@@ -50,6 +51,7 @@ def test_a_seed_is_the_same_in_every_process() -> None:
     assert len(said) == 1
 
 
+@pytest.mark.turns("lab")
 def test_watching_changes_nothing() -> None:
     """A replay that shows each request is the same history."""
     for seed in range(50):
@@ -107,12 +109,13 @@ def outcomes(scenario: LockScenario, monkeypatch: pytest.MonkeyPatch | None = No
 ONCE_EACH = (once(wait=0.0), once(wait=0.0))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("programs", "fault", "least"),
     [
-        *by_turns(
-            [(ONCE_EACH, "lost-reply", 3), (ONCE_EACH, "duplicate", 3), (ONCE_EACH, "crash", 5)], name=lambda case: case[1]
-        ),
+        (ONCE_EACH, "lost-reply", 3),
+        (ONCE_EACH, "duplicate", 3),
+        (ONCE_EACH, "crash", 5),
         pytest.param(ONCE_EACH, "slow", 3, marks=pytest.mark.soak),
         ((once(wait=0.0, hold=0.3),), "cancel", 3),
     ],

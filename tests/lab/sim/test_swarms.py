@@ -22,15 +22,15 @@ class Campaign(NamedTuple):
 
 
 CAMPAIGNS = {
-    "lock": Campaign(1200, 500_000, 10),
+    "lock": Campaign(600, 500_000, 10),
     "multilock": Campaign(120, 20_000, 20),
-    "quorum": Campaign(150, 20_000, 15),
-    "single_flight": Campaign(250, 50_000, 20),
-    "schedule": Campaign(250, 20_000, 3),
-    "election": Campaign(120, 20_000, 3),
-    "rendezvous": Campaign(400, 20_000, 4),
+    "quorum": Campaign(140, 20_000, 10),
+    "single_flight": Campaign(150, 50_000, 10),
+    "schedule": Campaign(150, 20_000, 3),
+    "election": Campaign(100, 20_000, 3),
+    "rendezvous": Campaign(200, 20_000, 4),
     "permit": Campaign(120, 50_000, 10),
-    "ticket": Campaign(400, 50_000, 10),
+    "ticket": Campaign(320, 50_000, 10),
     "break_lock": Campaign(120, 50_000, 10),
 }
 
@@ -70,6 +70,7 @@ def test_many_histories(of: str, capsys: pytest.CaptureFixture[str]) -> None:
     judge(of, tally, capsys)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("of", CAMPAIGNS)
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event(of: str) -> None:
     """One of them also shows each request."""

@@ -22,7 +22,7 @@ def run(first: int, count: int) -> None:
 
 
 def test_histories_over_scripted_sockets() -> None:
-    run(0, 300)
+    run(0, 150)
 
 
 @pytest.mark.soak

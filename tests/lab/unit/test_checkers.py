@@ -977,6 +977,7 @@ def test_parts_of_a_rule_are_counted_apart_and_told_in_order() -> None:
     assert other.judged_by("R8") == 3
 
 
+@pytest.mark.turns("lab")
 def test_many_events_take_time_in_proportion() -> None:
     """A recorded run has a hundred thousand acquisitions, and as many who waited in vain."""
     rng = random.Random(1)

@@ -9,6 +9,8 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from lab.mutants import drawing
 from support.sources import PACKAGE
 
@@ -44,6 +46,7 @@ print(json.dumps(found | {"took": time.monotonic() - began}))
 """
 
 
+@pytest.mark.turns("lab")
 def test_the_draw_is_even() -> None:
     drawn = list(islice(drawing.drawn(1), 60))
     assert Counter(mutant.area for mutant in drawn) == dict.fromkeys(drawing.AREAS, 10)
@@ -52,6 +55,7 @@ def test_the_draw_is_even() -> None:
         assert mutant.planted(source) != source
 
 
+@pytest.mark.turns("lab")
 def test_a_seed_decides_the_order() -> None:
     one, again, other = (drawing.shuffled(seed, list(drawing.of_area("drivers"))) for seed in ("1", "1", "2"))
     assert one == again
@@ -59,6 +63,7 @@ def test_a_seed_decides_the_order() -> None:
     assert set(one) == set(other)
 
 
+@pytest.mark.turns("lab")
 def test_a_trial_ends_whatever_it_does() -> None:
     here = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", TRIALS], cwd=here, capture_output=True, text=True, check=True)

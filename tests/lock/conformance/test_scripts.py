@@ -491,6 +491,7 @@ def test_a_fence_that_is_no_number_is_left_as_it_is_and_told(box: Box) -> None:
 # While a Cluster slot is being moved
 
 
+@pytest.mark.turns
 def test_while_its_slot_is_moving_a_lease_is_renewed_but_never_shortened(box: Box) -> None:
     script = Script("lock/migrating", whole_number)
 

@@ -196,6 +196,7 @@ def believed_too_long(lock: Any, admin: Admin) -> bool:
     return False
 
 
+@pytest.mark.turns
 @pytest.mark.fault(38)
 @pytest.mark.parametrize(("gain", "too_long"), [(0.0005, False), (0.01, False), (1.0, True)])
 def test_the_servers_clock_runs_fast(

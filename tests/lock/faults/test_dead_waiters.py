@@ -81,6 +81,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("processes", "end"), [(1, kill), (1, stop), *(pytest.param(10, end, marks=pytest.mark.soak) for end in (kill, stop))]

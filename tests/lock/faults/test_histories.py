@@ -131,6 +131,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "stop").touch()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(16, 17, 18, 19, 20, 25, 31, 34, 39)
 @pytest.mark.parametrize(
     ("harm", "seconds"),

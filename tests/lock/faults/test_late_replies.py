@@ -116,6 +116,7 @@ def used_up(lock: Any) -> None:
     held_lease.holder_fence, held_lease.since = held_lease.last_fence, local_queue.clock()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(20)
 def test_late_replies_to_the_driver(way: Way, url_of: Encrypted, proxy: Proxy, admin: Admin, name: str) -> None:
     """The connection is opened, used again, and opened anew after it was cut. In the end the first reply is lost, and that to
@@ -225,6 +226,7 @@ def disagree(three: Three) -> None:
         admin.redis.hincrby(admin.state, "fence", 1_000_000_000 * number)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(20)
 def test_late_votes(face: Face, three: Three, name: str) -> None:
     """For a new connection, an open one, and one that was cut; of a renewal, and of the confirmation of a fence."""
@@ -260,6 +262,7 @@ def test_late_votes_for_the_next_one_of_a_process(face: Face, three: Three, name
     face.call(second.release)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(20)
 def test_late_renewals_of_votes(any_face: Face, three: Three, name: str) -> None:
     """By the keeper, over its first connections, and over others."""

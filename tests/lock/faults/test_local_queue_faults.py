@@ -182,6 +182,7 @@ def careful_turns(url: str, name: str, turns: list[Turn], until_done: Callable[[
             turns.append(turn)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("how", ["restarted", "cut", "inbox cut"])
 def test_trouble_in_the_middle_of_passing(new_server: NewServer, name: str, how: str) -> None:
     """Nobody waits for ever, and no two have it at once: the server is restarted, or all connections are cut."""
@@ -337,6 +338,7 @@ def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, n
         lock.release()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -150,6 +150,7 @@ def wait_and_hold(face: Face, proxy: Proxy, admin: Admin, holder: holdfast.Lease
     admin.nothing_left()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(16, 17, 18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", ["acquire", "join", "release"])
@@ -160,6 +161,7 @@ def test_rows_16_17_18_hand_over_with_one_reply_lost(
     wait_and_hold(face, proxy, admin, holder, at, fault)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(16, 18)
 @pytest.mark.parametrize(
     ("at", "fault"),

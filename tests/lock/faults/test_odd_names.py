@@ -47,6 +47,7 @@ def crc_slot(key: bytes) -> bytes:
     return key[start + 1 : end] if start >= 0 and end > start + 1 else key
 
 
+@pytest.mark.turns
 @pytest.mark.fault(62)
 @pytest.mark.parametrize("odd", ODD, ids=[str(number) for number in range(len(ODD))])
 def test_row_62_odd_names(face: Face, server: PrivateServer, raw: Any, odd: str | bytes) -> None:

@@ -135,6 +135,7 @@ def stage(request: pytest.FixtureRequest, new_server: NewServer, name: str) -> I
 on_each = functools.partial(pytest.mark.parametrize, "stage", indirect=True, ids="-".join)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(42, 44, 45, 46, 47, 49)
 @on_each(CASES)
 def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name: str) -> None:

@@ -87,6 +87,7 @@ def test_row_11_interrupted_at_every_line_of_taking_it_twice(server: PrivateServ
     until(lambda: admin.token() is None, 3)
 
 
+@pytest.mark.turns("interrupted lines")
 @pytest.mark.fault(11)
 def test_row_11_a_condition_that_is_interrupted(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 11: between giving all of it back and having it all again."""

@@ -143,6 +143,7 @@ def savepoints_first(session: Session) -> None:
     session.commit()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("end", [commit, roll_back, close, fail_to_flush, fail_to_commit, savepoints_first])
 def test_given_back_after_the_transaction_has_ended(
     money: Bank, look: redis.Redis, lock: Lock, end: Callable[[Session], None]

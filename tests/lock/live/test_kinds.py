@@ -146,6 +146,7 @@ def test_elections_and_tickets_too(server: PrivateServer, look: redis.Redis, nam
         lock.release()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("held", [True, False], ids=["held", "before"])
 @pytest.mark.parametrize("used", ["semaphore", "read-write lock", "event", "latch", "barrier"])
 def test_on_several_servers_too(new_server: NewServer, name: str, used: str, held: bool) -> None:

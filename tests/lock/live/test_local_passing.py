@@ -191,6 +191,7 @@ def before(crowd: Crowd, peer: Peer) -> list[Any]:
     return [turn for turn in crowd.done() if turn.fence < fence]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", [0, 5])
 def test_others_are_passed_by_a_bounded_number_of_times(
     server: PrivateServer, look: redis.Redis, name: str, passes: int

@@ -49,6 +49,7 @@ def test_three_renewals_in_a_lease(server: PrivateServer, monitor: Monitor, name
     assert 0.42 < min(later - earlier for earlier, later in itertools.pairwise(made)) < 0.65, "or one of them is late"
 
 
+@pytest.mark.turns("fleets")
 @short_lease
 def test_many_leases_are_renewed_in_batches(new_server: NewServer) -> None:
     server = new_server()

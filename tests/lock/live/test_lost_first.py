@@ -141,6 +141,7 @@ def three_servers(face: Face, new_server: NewServer, name: str) -> tuple[list[Pr
     return servers, holder, other
 
 
+@pytest.mark.turns
 def test_a_redlock_that_a_majority_has_forgotten(face: Face, new_server: NewServer, name: str) -> None:
     servers, holder, other = three_servers(face, new_server, name)
     event = holder.lease.lost

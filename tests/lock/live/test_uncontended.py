@@ -86,11 +86,13 @@ def in_threads(lock: Any) -> Walk:
     return quickest(walks)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["Lock", "FairLock"])
 def test_the_walk_is_short(server: PrivateServer, name: str, kind: str) -> None:
     assert in_threads(getattr(holdfast, kind)(server.url, name)).is_short()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["Lock", "FairLock"])
 def test_the_walk_is_short_for_asyncio(server: PrivateServer, name: str, kind: str) -> None:
     async def main() -> list[Walk]:

@@ -90,6 +90,7 @@ def run(scenario: LockScenario, who: int, number: int, way: Way) -> bool:
     return cancelled
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("way", [at_once, unapplied, applied, twice], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("face", ["threads", "asyncio"])
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -104,6 +105,7 @@ def test_cancelled_at_every_request(operation: str, face: Face, way: Way) -> Non
     assert points >= 4, "hardly any requests"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("way", [at_once, unapplied, applied, twice], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("face", ["threads", "asyncio"])
 @pytest.mark.parametrize("operation", SHARED)

@@ -53,6 +53,7 @@ def judge(reports: dict[str, Report], capsys: pytest.CaptureFixture[str], *, who
     return list(reports.values())
 
 
+@pytest.mark.turns("exhaustive")
 def test_every_schedule_of_two_clients_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert {scenario.faults for scenario in QUICK.values()} == {QUICK[name].faults for name in SMALL}
     reports = judge({name: search(SCENARIOS[name]) for name in sorted(SMALL)}, capsys, whole=False)
@@ -65,6 +66,7 @@ def test_every_schedule_of_the_quick_scenarios(capsys: pytest.CaptureFixture[str
     assert sum(report.schedules for report in reports) > 46_000
 
 
+@pytest.mark.turns("exhaustive")
 def test_every_schedule_of_permits_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
     judge({name: search(PERMITS[name]) for name in PERMITS}, capsys, whole=False)
 

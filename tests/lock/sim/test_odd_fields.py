@@ -211,6 +211,7 @@ def test_every_script_is_here() -> None:
     assert {script.name for script, _, _ in SCRIPTS} | {script.name for script in test_single_flight_values.CALLS} == files
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", sorted({script.name for script, _, _ in SCRIPTS}))
 @pytest.mark.parametrize("amount", [pytest.param(SHARE // 3, id="share"), *AMOUNTS[1:]])
 def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:

@@ -412,6 +412,7 @@ def cross(server: PrivateServer, look: redis.Redis, name: str, rounds: int) -> N
     assert left == []
 
 
+@pytest.mark.turns("fleets")
 def test_no_deadlock_between_those_who_name_them_in_different_orders(
     server: PrivateServer, look: redis.Redis, name: str
 ) -> None:

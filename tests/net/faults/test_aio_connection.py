@@ -288,6 +288,7 @@ def test_who_is_not_let_in_is_told_so(server: PrivateServer) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.turns("fleets")
 def test_two_thousand_at_once_leave_no_trace_in_memory(server: PrivateServer) -> None:
     async def main() -> None:
         async with stream(server.url) as wire:
@@ -307,6 +308,7 @@ def test_two_thousand_at_once_leave_no_trace_in_memory(server: PrivateServer) ->
         tracemalloc.stop()
 
 
+@pytest.mark.turns("fleets")
 def test_three_thousand_locks_taken_at_once(server: PrivateServer, name: str) -> None:
     """All get theirs, over one connection, with a bounded number of requests in flight."""
     most, url = 0, f"{server.url}?socket_timeout=60"  # of a busy machine

@@ -60,6 +60,7 @@ SYNC = [redis.RedisCluster, valkey.ValkeyCluster]
 ASYNC = [redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", [None, *SYNC], ids=lambda kind: kind.__name__ if kind else "url")
 def test_many_locks_over_many_shards(nodes: Cluster, kind: Any) -> None:
     client: Any = kind(host=nodes.address[0], port=nodes.address[1]) if kind else nodes.url
@@ -104,6 +105,7 @@ with holdfast.FairLock(sys.argv[1], sys.argv[2], label="the other"):
 """
 
 
+@pytest.mark.turns
 @pytest.mark.fault(58)
 def test_handed_over_between_processes(nodes: Cluster, name: str) -> None:
     lock = holdfast.FairLock(nodes.url, name)
@@ -287,6 +289,7 @@ def test_taken_by_a_task_while_the_slot_is_moving(nodes: Cluster, name: str) -> 
     asyncio.run(main())
 
 
+@pytest.mark.turns
 @pytest.mark.fault(56)
 def test_resharding_under_load(nodes: Cluster) -> None:
     """No error reaches the user, no lease is lost, and fences rise."""

@@ -315,6 +315,7 @@ def test_when_memory_is_full_a_vote_can_be_given_back(voter: Box) -> None:
         voter.redis.config_set("maxmemory", 0)
 
 
+@pytest.mark.turns
 def test_every_key_is_declared(voter: Box) -> None:
     voter.listen("b")
     vote(voter, A)

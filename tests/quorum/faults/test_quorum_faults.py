@@ -161,6 +161,7 @@ def with_each(which: Iterable[int], do: Callable[[int], object]) -> None:
 # Answers that are lost
 
 
+@pytest.mark.turns
 @pytest.mark.fault(16, 17, 18)
 @pytest.mark.parametrize("fault", ["lose", "cut", "refuse", "twice"])
 @pytest.mark.parametrize("at", ["vote", "renew", "release"])
@@ -368,6 +369,7 @@ def test_a_minority_is_silent(five: Five, both_faces: tuple[Face, Face], name: s
             face.call(other.release)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(20, 21, 22, 39)
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_majority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
@@ -408,6 +410,7 @@ def forget(five: Five, number: int, how: str) -> None:
         five.clients[number].execute_command(*how.split())
 
 
+@pytest.mark.turns
 @pytest.mark.fault(29, 34)
 @pytest.mark.parametrize(
     ("how", "declared"), [("restart", False), ("FLUSHALL", False), ("SWAPDB 0 1", False), ("restart", True)]
@@ -457,6 +460,7 @@ def test_one_of_five_forgets_while_all_hold(five: Five, face: Face, name: str) -
     five.nothing_left(name)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(29, 34)
 @pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
 def test_a_majority_forgets(five: Five, face: Face, name: str, how: str) -> None:
@@ -535,6 +539,7 @@ def test_one_server_is_listed_twice(five: Five, face: Face, name: str) -> None:
         holdfast.close()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(60, 61)
 @pytest.mark.parametrize(
     ("urls", "max_ttl", "parameter", "says"),
@@ -683,6 +688,7 @@ def test_all_connections_are_cut_while_nobody_asks(five: Five, face: Face, name:
     five.nothing_left(name)
 
 
+@pytest.mark.turns
 @pytest.mark.fault(22)
 def test_busy_and_a_minority_is_away(five: Five, face: Face, name: str) -> None:
     """Busy is what it is, whichever of the servers answer first: who waits waits, who does not is told False."""

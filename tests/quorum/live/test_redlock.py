@@ -411,6 +411,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
     until(lambda: three.clients[2].get(lock.key) is None)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("how", ["flushed", "deleted", "taken"])
 def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name: str, how: str) -> None:
     told: list[Any] = []
@@ -457,6 +458,7 @@ def test_a_lease_that_a_minority_forgets_is_kept(three: Group, face: Face, name:
     assert not lease.lost.is_set()
 
 
+@pytest.mark.turns
 def test_renewed_and_taken_while_a_minority_is_stopped(three: Group, face: Face, name: str) -> None:
     """For longer than a lease; others are taken meanwhile as quickly as before; nothing is left when it goes on."""
     lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
@@ -478,6 +480,7 @@ def test_renewed_and_taken_while_a_minority_is_stopped(three: Group, face: Face,
     until(lambda: three.free(name) and three.free(f"{name}-other"))
 
 
+@pytest.mark.turns
 def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name: str) -> None:
     lock = face.lock(three.urls, name, ttl=1, max_ttl=1, wait=0.1)
     three.servers[0].restart()
@@ -494,6 +497,7 @@ def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name
     assert not three.clients[0].exists(lock.key)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kept", [True, False])
 def test_held_locks_after_a_restart_of_all_servers(new_server: NewServer, face: Face, name: str, kept: bool) -> None:
     """With append-only files they go on; in both cases nothing is granted meanwhile."""
@@ -548,6 +552,7 @@ for _ in range(15):
 """
 
 
+@pytest.mark.turns("fleets")
 def test_processes_never_meet_and_their_fences_rise(five: Group, server: PrivateServer, name: str) -> None:
     command = [sys.executable, "-c", PROGRAM, *five.urls, name, server.url]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -775,6 +780,7 @@ def test_a_late_answer_is_for_nobody(three: Group) -> None:
 # Interrupts
 
 
+@pytest.mark.turns("interrupted lines")
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("part", [pytest.param(0, id="some lines"), pytest.param(1, id="all", marks=pytest.mark.soak)])

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("parties", [1, 2])
 def test_row_11_interrupted_at_every_line_of_a_wait(server: PrivateServer, name: str, parties: int) -> None:
     """Alone, or with nobody: then it runs out of time."""

@@ -235,6 +235,7 @@ def test_an_action_may_be_awaited_and_cancelled(server: PrivateServer, name: str
 # Only between processes
 
 
+@pytest.mark.turns
 @faces
 @pytest.mark.parametrize("acting", [False, True])
 def test_a_killed_participant_breaks_it_for_the_others(

@@ -105,6 +105,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lock_of_a_closed_loop_is_given_back(server: PrivateServer, name: str, kind: str) -> None:
     """A release in another loop raises an error, and the next waiter has the lock at once, not at the end of the lease."""
@@ -411,6 +412,7 @@ by_steps = pytest.mark.parametrize("connected", ["connected", "not connected"])
 referred_to_or_not = pytest.mark.parametrize("referred", ["referred", "dropped"])
 
 
+@pytest.mark.turns
 @referred_to_or_not
 @by_steps
 @pytest.mark.parametrize("kind", HALVES)
@@ -428,6 +430,7 @@ def test_whenever_a_loop_is_closed_the_next_one_has_the_lock(
         future.result(10)
 
 
+@pytest.mark.turns
 @referred_to_or_not
 @by_steps
 @pytest.mark.parametrize("kind", ["Lock", "FairLock", "RLock", "MultiLock"])
@@ -446,6 +449,7 @@ def test_whenever_a_loop_is_closed_the_lock_is_soon_free(
         until(lambda: not look.exists(*keys))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["Lock", "FairLock", "Semaphore", "RWLock.read", "MultiLock"])
 def test_a_place_at_the_server_of_a_task_of_a_closed_loop(server: PrivateServer, name: str, kind: str) -> None:
     """Those behind it come before its lease would have ended, also when it was granted the lock just before its loop closed."""
@@ -506,6 +510,7 @@ def test_closing_gives_back_what_a_closed_loop_was_granted(server: PrivateServer
     assert not task.done()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "linger"), "RLock"])
 @pytest.mark.fault(76)
 def test_a_body_in_a_closed_loop_holds_the_lock_no_longer(server: PrivateServer, name: str, kind: str) -> None:
@@ -572,6 +577,7 @@ def body_in_a_closed_loop(lock: Any) -> asyncio.Task[None]:
     return task
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linger"])
 def test_a_body_that_is_collected_with_its_closed_loop(server: PrivateServer, name: str, kind: str) -> None:
     """Nobody refers to its task, nor to its lease."""

@@ -136,6 +136,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 """How tasks of closed loops want it, and how the threads do that come after them."""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
 @pytest.mark.parametrize("kind", ["Lock", "MultiLock"])
 def test_whenever_a_loop_is_closed_the_next_one_has_the_lock(place: Place, name: str, kind: str, connected: bool) -> None:
@@ -149,6 +150,7 @@ def test_whenever_a_loop_is_closed_the_next_one_has_the_lock(place: Place, name:
         future.result(10)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_body_in_a_closed_loop_holds_the_lock_no_longer(place: Place, name: str, kind: str) -> None:
     inside, outside = KINDS[kind]
@@ -178,6 +180,7 @@ def closed_inside(lock: Any, leases: list[Any]) -> asyncio.Task[None]:
     return task
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kept", [True, False], ids=["with its data", "without its data"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_server_is_restarted_before_a_body_is_ended(new_server: NewServer, name: str, kind: str, kept: bool) -> None:
@@ -196,6 +199,7 @@ def test_the_server_is_restarted_before_a_body_is_ended(new_server: NewServer, n
     assert not task.done()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kept", [True, False], ids=["with its data", "without its data"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_server_is_restarted_before_a_task_of_a_closed_loop_is_ended(

@@ -101,6 +101,7 @@ class Alarmed(Exception):
     pass
 
 
+@pytest.mark.turns("handlers")
 @held_and_dropped
 def test_a_handler_that_raises_while_held_locks_are_dropped(server: PrivateServer, name: str) -> None:
     """It is never ignored, and nothing renews what was dropped, wherever the signal has hit."""

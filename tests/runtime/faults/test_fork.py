@@ -180,6 +180,7 @@ def connections(admin: Admin) -> list[str]:
     return [client["id"] for client in admin.redis.client_list() if client["user"] == "peer"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("state", ["held", "waiting"])
 def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_server: NewServer, name: str, state: str) -> None:
     """Danger "inherited inbox socket": the parent is killed, its child lives on; the server sees every connection end."""
@@ -245,6 +246,7 @@ def test_row_7_a_child_that_ends_normally_takes_nothing_along(server: PrivateSer
     admin.nothing_left()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(7)
 def test_row_7_a_thread_of_the_parent_may_be_anywhere_at_the_fork(
     face: Face, server: PrivateServer, admin: Admin, name: str

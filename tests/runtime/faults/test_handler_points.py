@@ -97,6 +97,7 @@ def take(lock: Any) -> None:
         lock.release()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("use", [enter, take])
 @pytest.mark.parametrize(
     ("kind", "every"),
@@ -113,6 +114,7 @@ def test_row_11_whatever_was_granted_is_given_back(server: PrivateServer, name: 
     judge.verdict(least=150 // every)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("use", [enter, take])
 @pytest.mark.parametrize("every", EVERY)
 def test_row_11_while_the_keeper_is_busy(server: PrivateServer, name: str, every: int, use: Any) -> None:
@@ -140,6 +142,7 @@ def test_row_11_while_the_keeper_is_busy(server: PrivateServer, name: str, every
     judge.verdict(least=100 // every)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("reentrant", [False, True], ids=["Lock", "RLock"])
 @pytest.mark.parametrize("every", EVERY)
 def test_row_11_around_a_function_nothing_is_beyond_reach(
@@ -215,6 +218,7 @@ class Handing:
             self._thread.join()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["Lock", "FairLock", "Semaphore"])
 @pytest.mark.parametrize("every", EVERY)
 def test_row_11_what_was_handed_over_is_given_back(server: PrivateServer, name: str, every: int, kind: str) -> None:
@@ -239,6 +243,7 @@ def test_row_11_what_was_handed_over_is_given_back(server: PrivateServer, name: 
     judge.verdict(least=100 // every)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("use", [enter, take])
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.soak)])
 def test_row_11_several_servers_get_back_what_they_granted(name: str, use: Any, every: int) -> None:

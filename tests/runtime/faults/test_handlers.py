@@ -103,6 +103,7 @@ def free(admin: Admin) -> Callable[[str], object]:
     return check
 
 
+@pytest.mark.turns
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("options", [{}, {"linger": 0.005}], ids=["plain", "linger"])
 @pytest.mark.fault(78)
@@ -132,6 +133,7 @@ def test_a_handler_asks_for_the_same_lock_and_another(
     admin.nothing_left()
 
 
+@pytest.mark.turns("handlers")
 @pytest.mark.fault(11)
 def test_a_handler_comes_at_the_first_use(server: PrivateServer, admin: Admin, name: str) -> None:
     """Connections are opened, the keeper is started, and it goes on to renew what was taken then."""
@@ -158,6 +160,7 @@ def test_a_handler_comes_at_the_first_use(server: PrivateServer, admin: Admin, n
     assert called_at_every_line(body, handler, check, step=3) > 50
 
 
+@pytest.mark.turns("handlers")
 @pytest.mark.fault(11)
 def test_a_handler_asks_while_others_stand_in_line(server: PrivateServer, admin: Admin, name: str) -> None:
     """None of them is passed by or waits for ever."""
@@ -208,6 +211,7 @@ def test_a_handler_releases_what_it_has_interrupted(server: PrivateServer, admin
     admin.nothing_left()
 
 
+@pytest.mark.turns("handlers")
 @pytest.mark.fault(11)
 def test_a_handler_uses_the_same_semaphore(server: PrivateServer, name: str) -> None:
     semaphore = holdfast.Semaphore(server.url, name, 3, ttl=30)
@@ -228,6 +232,7 @@ def test_a_handler_uses_the_same_semaphore(server: PrivateServer, name: str) -> 
     assert called_at_every_line(body, handler, check, step=2) > 100
 
 
+@pytest.mark.turns("handlers")
 @pytest.mark.fault(11)
 def test_a_handler_uses_the_same_redlock(new_server: NewServer, name: str) -> None:
     with closing(Group([new_server() for _ in range(3)])) as group:
@@ -266,6 +271,7 @@ def test_a_handler_sets_the_event_that_the_main_thread_waits_for() -> None:
             return
 
 
+@pytest.mark.turns("handlers")
 @pytest.mark.fault(11)
 def test_what_a_handler_is_told_while_the_lock_is_given_back(server: PrivateServer, name: str) -> None:
     """Until the server has it back, it is held for the rest of its lease; no 0.0 s."""

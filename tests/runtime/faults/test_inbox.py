@@ -185,6 +185,7 @@ def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer,
     admin.nothing_left()
 
 
+@pytest.mark.turns
 @pytest.mark.fault(28)
 @pytest.mark.parametrize(
     "said",

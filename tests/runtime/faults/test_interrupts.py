@@ -315,6 +315,7 @@ def test_tracing_leaves_no_handled_exception_behind() -> None:
     assert sys.exception() is None
 
 
+@pytest.mark.turns("interrupted lines")
 @pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -341,6 +342,7 @@ def test_row_11_interrupted_at_every_line_of_with(server: PrivateServer, admin: 
     assert admin.places() == []
 
 
+@pytest.mark.turns("interrupted lines")
 @pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

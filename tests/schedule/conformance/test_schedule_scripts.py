@@ -232,6 +232,7 @@ def test_what_is_later_than_its_grace_is_not_run(schedule: Schedule) -> None:
     assert schedule.why() == ["missed 3: it was later than its grace"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("waits", [False, True], ids=["is claimed", "waits"])
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_tick_at_the_very_end_of_its_grace_is_run(late: int, waits: bool) -> None:

@@ -64,6 +64,7 @@ def served_while_the_server_is_away(server: PrivateServer, takes: float) -> dict
     return {name: list(reversed(schedule.history(name, 1000))) for name in jobs}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("takes", [0.0, 0.48], ids=["short", "longer than its interval"])
 def test_after_a_pause_at_most_one_run_of_a_job_starts_late(own: PrivateServer, takes: float) -> None:
     """As seen from outside, at a fifth of the time: 8 s without a server, and a job of 2.4 s each second."""

@@ -163,6 +163,7 @@ SLOW = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("theirs", SLOW.values(), ids=SLOW)
 @pytest.mark.parametrize("script", CALLS, ids=lambda script: script.name)
 def test_a_long_text_takes_time_in_proportion(box: Box, script: Script[Any], theirs: bytes) -> None:
@@ -185,6 +186,7 @@ def test_a_long_text_takes_time_in_proportion(box: Box, script: Script[Any], the
     box.clear_keys()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("theirs", [*WORDS, *SLOW.values()], ids=lambda text: text[:20])
 def test_a_first_glance_finds_nothing_in_what_is_no_value(theirs: bytes) -> None:
     good = b"1 v 1700000000000000 1700000060000 0 1000\ndata"

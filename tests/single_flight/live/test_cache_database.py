@@ -40,6 +40,7 @@ def slow(database: Database) -> Database:
     return type(database)(database.path, 0.8)
 
 
+@pytest.mark.turns("fleets")
 def test_a_crowd_at_a_key_that_expires_is_one_query(
     server: PrivateServer, name: str, database: Database, shoppers: list[Shoppers]
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_crowd_at_a_key_that_expires_is_one_query(
     assert figures["waits"] > CALLERS / 4
 
 
+@pytest.mark.turns
 def test_without_it_they_are_many(name: str, database: Database, shoppers: list[Shoppers]) -> None:
     before = database.asked()
     got, _ = together(shoppers, 40, name, slow(database), naive=True)
@@ -78,6 +80,7 @@ def test_while_a_new_one_is_loaded_the_crowd_gets_the_old(
     assert figures["stale_hits"] == got.count(99)
 
 
+@pytest.mark.turns
 def test_the_next_one_asks_when_the_first_is_killed(
     server: PrivateServer, name: str, database: Database, shoppers: list[Shoppers]
 ) -> None:

@@ -98,6 +98,7 @@ return found
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", [kind for kind, program in SERVERS.items() if program])
 def test_a_key_is_there_in_the_millisecond_in_which_it_expires_and_gone_in_the_next(kind: str) -> None:
     """A server looks at its clock once before a script and again for the script's TIME: the moment that counts for a poll lies

@@ -240,6 +240,7 @@ def real(request: pytest.FixtureRequest) -> Iterator[Server]:
             yield server
 
 
+@pytest.mark.turns
 def test_random_traces(real: Server) -> None:
     counted: Counter[str] = Counter()
     for seed in range(TRACES):
@@ -251,6 +252,7 @@ def test_random_traces(real: Server) -> None:
     assert {name: counted[name] for name in wanted if counted[name] < SEEN} == {}
 
 
+@pytest.mark.turns
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 def test_traces_that_shrink(real: Server, draw: random.Random) -> None:

@@ -87,6 +87,7 @@ def overtake(folder: Path, record: Recorder, pids: dict[str, int]) -> bool:
     return again[0].note == "refused"
 
 
+@pytest.mark.turns("fleets")
 @pytest.mark.fault(2)
 def test_processes_and_threads_and_one_that_is_stopped(server: PrivateServer, name: str, tmp_path: Path) -> None:
     workers = [

@@ -227,6 +227,7 @@ def test_time_goes_forward() -> None:
     assert "1 s ahead" in repr(clock)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("pass_time", [clock.advance, clock.run], ids=["advance", "run"])
 def test_a_server_that_hangs_holds_up_no_test(new_server: NewServer, pass_time: Callable[[float], None]) -> None:
     server = new_server()

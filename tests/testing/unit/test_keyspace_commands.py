@@ -153,6 +153,7 @@ def test_numbers_that_are_not_whole(keyspace: Keyspace) -> None:
     assert other.execute("ZRANGE", "z", 0, -1) == [b"c", b"a", b"d", b"b"]
 
 
+@pytest.mark.turns
 def test_nothing_of_a_keyspace_stays(keyspace: Keyspace) -> None:
     class Watched(type(keyspace)):  # type: ignore[misc]
         __slots__ = ("__weakref__",)

@@ -29,6 +29,7 @@ TTL = 1.0
 FAULTS: list[Action] = ["lose", "cut", "refuse", "twice"]
 
 
+@pytest.mark.turns
 @pytest.mark.fault(16, 18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", ["issue", "redemption"])
@@ -109,6 +110,7 @@ def test_row_8_cancelled(proxy: Proxy, server: PrivateServer, admin: Admin, name
     admin.nothing_left()
 
 
+@pytest.mark.turns("interrupted lines")
 @pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -39,6 +39,7 @@ def work(url: str, ticket: str, pipe: Any) -> None:
     pipe.send("done")
 
 
+@pytest.mark.turns
 def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
     """As an argument of a process. Waiters go on waiting in order, and have the lock when that process is done."""
     lock = face.Lock(server.url, name, ttl=10)

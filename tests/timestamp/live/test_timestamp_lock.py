@@ -148,6 +148,7 @@ def contend(server: PrivateServer, key: str, seconds: float, unit: int, ttl: flo
     return [int(process.communicate(timeout=60)[0]) for process in running]
 
 
+@pytest.mark.turns("fleets")
 def test_a_crowd_of_both_kinds(server: PrivateServer, look: Any, name: str) -> None:
     """Now and then one of them does not give it back; the others take over when the time has passed."""
     turns = contend(server, name, 1.5, 1000, 0.3, ["ours", "tasks", "deployed", "deployed"])

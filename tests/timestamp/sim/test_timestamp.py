@@ -14,7 +14,7 @@ import pytest
 from holdfast._core import timestamp
 from holdfast_lab.ladder import Rung, Scenario, find, survives
 from holdfast_lab.ladder.rungs import CALM, CLOCKS, CRASH, LOST_REPLY, PAUSE
-from support.searches import by_turns, in_turn
+from support.searches import in_turn
 from timestamp.sim import legacy_page
 from timestamp.sim.fleets import TROUBLE, Fleet, Outcome, simulate
 from timestamp.sim.timestamps import FALLS, OURS, OURS_BY_SERVER, STARVING
@@ -49,7 +49,8 @@ HOLD = {
 }
 
 
-@pytest.mark.parametrize("name", by_turns(HOLD))
+@pytest.mark.turns
+@pytest.mark.parametrize("name", HOLD)
 def test_at_most_one_holder(name: str) -> None:
     assert broken(run(HOLD[name])) == []
 
@@ -60,6 +61,7 @@ def test_at_most_one_holder_for_long(name: str) -> None:
     assert broken(run(HOLD[name], LONG)) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "fleet", [Fleet(("ours",), ahead=10.0), Fleet(("ours", "deployed"), ahead=10.0)], ids=["ours", "with deployed clients"]
 )
@@ -79,6 +81,7 @@ LATER = {name for name in ("naive", "same-value") if not in_turn(name)}
 """Weaknesses whose cures have many schedules. These are searched in turn, and in the soak."""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("rung", "scenario"),
     [
@@ -97,6 +100,7 @@ def test_it_survives_every_schedule(rung: Rung, scenario: Scenario) -> None:
     assert report.found == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", FALLS)
 def test_each_weakness_is_found(name: str) -> None:
     rung = FALLS[name].rung

@@ -18,6 +18,7 @@ LONGEST = 120.0
 to start."""
 
 
+@pytest.mark.turns("fleets")
 @pytest.mark.parametrize("each", [60, pytest.param(2500, marks=pytest.mark.soak)])
 def test_nobody_starves(server: PrivateServer, each: int) -> None:
     with Stage(server.url) as stage:
