@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import LeaseLost, ServerError
+from holdfast import LeaseLost, RWLock, Semaphore, ServerError
+from holdfast._api import access
 from permit.live.permit_apis import Face
 from support.faces import Admin, until
 
@@ -63,6 +64,29 @@ def test_when_memory_is_full_nobody_new_comes_in_and_all_else_goes_on(face: Face
         face.do(waiter.release)
         assert admin.redis.zcard(waiter.key) == 0
         admin.redis.config_set("maxmemory", 0)
+
+
+@pytest.mark.fault(49)
+def test_a_right_that_is_missing_leaves_no_key_without_expiry(new_server: NewServer, name: str) -> None:
+    """Without the right to set an expiry, the state stays: see the page on access control."""
+    server = new_server()
+    rights = set(access.commands(["permits"])) - {"EVAL", "EVALSHA"}
+    stays, refused = set(), 0
+    with closing(Admin(server, name)) as admin:
+        for right in rights:
+            for kind in ("Semaphore", "RWLock"):
+                admin.redis.flushall()
+                admin.redis.execute_command("ACL SETUSER", "patient", *access.rule(["permits"]), f"-{right}", ">canary-1")
+                url = server.url.replace("//", "//patient:canary-1@")
+                lock = RWLock(url, name).write if kind == "RWLock" else Semaphore(url, name, 2)
+                try:
+                    lock.acquire()
+                    lock.release()
+                except ServerError:
+                    refused += 1
+                stays |= {right for key in admin.redis.scan_iter() if admin.redis.pttl(key) == -1}
+    assert stays == {"PEXPIRE"}
+    assert refused > len(rights)
 
 
 @pytest.mark.fault(41)

@@ -54,6 +54,7 @@ if not agreed and (p.limit or not limit) then return {OTHER_COUNT, p.limit or 0}
 if not p.limit then
   p.limit, p.v = limit, ARGV[4]
   redis.call('HSET', p.state, 'v', p.v, 'limit', limit, 'was', ' ' .. integer(limit) .. ' ')
+  keep_permits(p, ttl)  -- the new state gets its expiry at once, because access control may refuse a command below
 end
 if wanted(token) > p.limit then return {TOO_MANY, p.limit} end
 
