@@ -53,6 +53,11 @@ class BaseAcquisition(BaseLock[L, Client]):
         self._entered: Entered[Any] = Entered()
         self._home: Any = None
 
+    def _new_attempt(self, driver: Any) -> Attempt:
+        if self._keeper is None or self._keeper.closing or not driver.process.here:
+            self._find_keeper(driver)
+        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node, is_direct=self._is_direct)
+
     def _keep(self, core: Any) -> None:
         self._current = core
 
@@ -205,13 +210,13 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             self._give_back_entered()
             raise
         finally:
-            self._entered.remove(self._entered.innermost(threading.get_ident()))
+            self._entered.remove(self._entered.innermost(threading.get_ident))
 
     def _leave_entered(self, error: BaseException | None) -> None:
-        self._leave(self._entered.innermost(threading.get_ident()), error)
+        self._leave(self._entered.innermost(threading.get_ident), error)
 
     def _give_back_entered(self) -> None:
-        self._driver().run(self._entered.innermost(threading.get_ident()).finish_release())
+        self._driver().run(self._entered.innermost(threading.get_ident).finish_release())
 
     def _leave(self, core: SyncLeaseCore, error: BaseException | None) -> None:
         try:
@@ -279,8 +284,8 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
 
     def _start(self) -> None:
         super()._start()
-        self._users: dict[Attempt, AioRunner] = {}
-        """The driver of each task that waits for the lock. The key is the task's attempt."""
+        self._operations: dict[Attempt, AioRunner] = {}
+        """The driver of each operation that waits for the lock. The key is the attempt of the operation."""
 
     async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
@@ -291,24 +296,23 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         if mistaken:
             refuse_mistaken(mistaken, "acquire")
         wait = self._wait if blocking is True and timeout == -1 else self._acquire_wait(blocking, timeout)
-        node = self._node
-        if node is None or not self._is_direct or node.keeper.closing:
-            driver, attempt = await self._prepared()
-        else:
-            queue, tally = self._local_queue, self._tally
-            driver, attempt = self._driver(), Attempt(self._spec, local_queue=queue, tally=tally, node=node, is_direct=True)
+        if self._cluster is not None:
+            await self._find_server()
+        driver, task = self._driver(), self._this_task()
+        attempt = self._new_attempt(driver)
         try:
-            asked = driver.begin(attempt, wait)
+            asked = driver.begin(attempt, wait, driver.process.clock(), task)
+            grant = None
             if asked is not None:
-                self._users[attempt] = driver
                 try:
                     await asked
                 except WireError:
-                    pass  # `_finish` finds the error in the future `asked`.
-            result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, wait)
+                    pass  # `finish` finds the error in the future `asked`.
+                grant = driver.finish(attempt, asked)
+            result = await self._take(driver, attempt, wait) if grant is None else self._new_core(driver, attempt, grant)
             if isinstance(result, Busy):
                 return False
-            result.owner = id(self._this_task())
+            result.owner = id(task)
             attempt.unclaimed = None  # This object refers to the lease now.
             return True
         except GeneratorExit:
@@ -328,8 +332,8 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         if core is None:
             raise self._not_held()
         done = core.may_try_release() and await core.try_release()
-        if not done:
-            await core.go_on_releasing(done is None)
+        if not done and not core.is_handed_on(done is None):
+            await core.driver.run(core.release_on_server())
 
     async def locked(self) -> bool:
         """Return True if a client holds the lock. Asks the server; raises ServerError if the server cannot be reached.
@@ -343,22 +347,25 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
 
         Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
         """
-        started = clock()
-        driver, attempt = await self._prepared()
+        if self._cluster is not None:
+            await self._find_server()
+        driver, task = self._driver(), self._this_task()
+        attempt, started = self._new_attempt(driver), driver.process.clock()
         try:
-            asked = driver.begin(attempt, self._wait)
+            asked = driver.begin(attempt, self._wait, started, task)
+            grant = None
             if asked is not None:
-                self._users[attempt] = driver
                 try:
                     await asked
                 except WireError:
-                    pass  # `_finish` finds the error in the future `asked`.
-            result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, self._wait)
+                    pass  # `finish` finds the error in the future `asked`.
+                grant = driver.finish(attempt, asked)
+            result = await self._take(driver, attempt, self._wait) if grant is None else self._new_core(driver, attempt, grant)
             if isinstance(result, Busy):
-                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
+                raise self._busy(result, await driver.run(self._holder(result)), driver.process.clock() - started)
             lease: L = result.user_lease()
-            result.body_task = self._this_task()
-            self._entered.push(id(result.body_task), result)
+            result.body_task = task
+            self._entered.push(id(task), result)
             attempt.unclaimed = None  # The with statement refers to the lease now.
             return lease
         except GeneratorExit:
@@ -377,7 +384,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         raised an exception, LeaseLost is added to it as a note. If the server cannot be reached, only a warning is issued, and
         the lock is free when the lease expires.
         """
-        core = self._entered.innermost(self._owner())
+        core = self._entered.innermost(self._owner)
         self._entered.remove(core)
         core.body_task = None
         if not core.ends_with_loop():
@@ -402,16 +409,16 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         if driver is not None and driver.process.here and driver.loop is not loop:
             if self._live() is not None and driver.loop.is_closed():
                 raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
-            if self._live() is not None:
+            if self._live() is not None or driver.is_awaited(self._tally):
                 raise self._used_elsewhere()
-        if any(self._awaits(attempt, other) for attempt, other in list(self._users.items()) if other.loop is not loop):
+        if any(self._awaits(attempt, other) for attempt, other in list(self._operations.items()) if other.loop is not loop):
             raise self._used_elsewhere()
 
     def _awaits(self, attempt: Attempt, driver: AioRunner) -> bool:
         """Return True if the task of ``attempt`` may still wait: the event loop of ``driver`` is open, and in this process."""
         if driver.process.here and not driver.loop.is_closed():
             return True
-        self._users.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
+        self._operations.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
         return False
 
     def _used_elsewhere(self) -> RuntimeError:
@@ -421,11 +428,6 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         from holdfast._runtime.drivers.aio_choice import aio_driver_for  # Imported late: programs of threads need no asyncio.
 
         return aio_driver_for(current(), self._endpoint)
-
-    async def _prepared(self) -> tuple[AioRunner, Attempt]:
-        if self._cluster is not None:
-            await self._find_server()
-        return (driver := self._driver()), self._new_attempt(driver)
 
     async def _take(self, driver: AioRunner, attempt: Attempt, wait: float | None) -> AioLeaseCore | Busy:
         try:
@@ -439,18 +441,11 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         return self._new_core(driver, attempt, result)
 
     async def _run_try(self, driver: AioRunner, attempt: Attempt, wait: float | None) -> Grant | Busy:
-        self._users[attempt] = driver
+        self._operations[attempt] = driver
         try:
             return await super()._run_try(driver, attempt, wait)
         finally:
-            self._users.pop(attempt, None)
-
-    def _finish(self, driver: AioRunner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> AioLeaseCore | None:
-        """Return the lease if the request of `Runner.begin` has acquired the lock; None if `_operate` has to run."""
-        if asked is None or (grant := driver.finish(attempt, asked)) is None:
-            return None
-        self._users.pop(attempt, None)
-        return self._new_core(driver, attempt, grant)
+            self._operations.pop(attempt, None)
 
     def _drop(self, driver: AioRunner, attempt: Attempt) -> None:
         """Abandon the attempt of a coroutine that is dropped with its closed event loop, where nothing can be awaited.
@@ -458,7 +453,7 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         If an operation was running, its driver has cleaned up already.
         """
         self._tally.gave_up(attempt)
-        if self._users.pop(attempt, None) is not None and attempt in driver.running:
+        if attempt in driver.running:
             driver.leave(attempt)
 
     def _new_core(self, driver: AioRunner, attempt: Attempt, result: Grant) -> AioLeaseCore:
@@ -471,7 +466,6 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
 
     async def _undo(self, driver: AioRunner, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        self._users.pop(attempt, None)
         driver.running.discard(attempt)
         if attempt.unclaimed is not None:
             attempt.unclaimed.discard()

@@ -216,6 +216,10 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         """Return the driver that runs operations on the lock's server, in this process and event loop."""
         raise NotImplementedError
 
+    def _new_attempt(self, driver: Any) -> Attempt:
+        """Return a new attempt to acquire the lock."""
+        raise NotImplementedError
+
     def _leave(self, core: Any, error: BaseException | None) -> Any:
         raise NotImplementedError
 
@@ -355,11 +359,6 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         from holdfast._net.slots import slot_of  # Imported late: most programs use no Cluster.
 
         return cluster.shard(slot_of(self._spec.keys[0]))
-
-    def _new_attempt(self, driver: Any) -> Attempt:
-        if self._keeper is None or self._keeper.closing or not driver.process.here:
-            self._find_keeper(driver)
-        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node, is_direct=self._is_direct)
 
     def _find_keeper(self, driver: Any) -> None:
         """Look up the keeper of the process, and its local queue and node (state for one server) for this lock."""

@@ -206,13 +206,13 @@ class LeaderLock(BaseSyncLock[Term], BaseLeaderLock[Term, SyncClient]):
 
     def leave(self, error: BaseException | None) -> None:
         """Release the term at the end of its ``with`` statement. ``error``: exception of the body, or None."""
-        self._leave(self._entered.innermost(self._owner()), error)
+        self._leave(self._entered.innermost(self._owner), error)
 
     def give_back_entered(self) -> None:
         self._give_back_entered()
 
     def forget_entered(self) -> None:
-        self._entered.remove(self._entered.innermost(self._owner()))
+        self._entered.remove(self._entered.innermost(self._owner))
 
 
 class AioLeaderLock(BaseAioLock[AioTerm], BaseLeaderLock[AioTerm, AsyncClient]):

@@ -18,7 +18,7 @@ from holdfast._api.error_map import cause, server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
 from holdfast._core.lock.owner import Owner, Reference
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Registrar, Tally
+from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.requests import Run, WireError
 from holdfast._durations import Seconds
 from holdfast._log import logger
@@ -115,8 +115,6 @@ class LeaseCore(UserLease, Owner):
     user_type: Callable[[Any], Any]
     taker: Callable[[], object]
     """Weak reference to the thread or task that acquired a permit."""
-    voted = False
-    """True if several servers vote on the lease."""
     whole: Any = None
     """The `Whole` (acquisition of a `MultiLock`) that contains this lease, or None. It is notified if this lease is lost."""
     driver: Any
@@ -129,8 +127,6 @@ class LeaseCore(UserLease, Owner):
     """True once a ticket was issued for this lease."""
     held_lease: HeldLease
     """The record of the lease, which is registered with the keeper (background thread)."""
-    parts: tuple[tuple[Endpoint, HeldLease], ...]
-    """The leases that the keeper renews for this lease, each with its server."""
     owner = 0
     """Id of the thread or task that acquired the lock."""
 
@@ -149,20 +145,20 @@ class LeaseCore(UserLease, Owner):
         held_lease: Any = grant.held_lease
         self.process, self.endpoint, self.driver = process, endpoint, driver
         self.user_type, self.held_lease = user_type, held_lease
-        self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
         self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
         attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
         # `held_lease` keeps this weak reference until the release. If the core is collected before that, it was never released.
         held_lease.owner = Reference(self, node.keeper.collected.append)
-        held_lease.owner.on_collected = functools.partial(_dropped, node, held_lease, attempt.local_queue, attempt.tally)
+        held_lease.owner.on_collected = functools.partial(_dropped, attempt, held_lease)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
             self.notice_loss()  # The lease was lost before this object existed, so nobody was notified.
 
-    def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
-        """Return a pair for each voting server: the server, and the lease there."""
-        raise NotImplementedError
+    @property
+    def parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
+        """Return the leases that the keeper renews for this lease, each with its server."""
+        return ((self.endpoint, self.held_lease),)
 
     @property
     def name(self) -> str:
@@ -460,16 +456,17 @@ class LeaseCore(UserLease, Owner):
         )
 
 
-def _dropped(node: Registrar, held_lease: HeldLease, local_queue: Queue | None, tally: Tally | None) -> None:
-    """Stop renewing a lease that was collected without a release, and warn about it."""
+def _dropped(attempt: Attempt, held_lease: HeldLease) -> None:
+    """Stop renewing a lease that was collected without a release, and warn about it. ``attempt``: the one that acquired it."""
     if held_lease.over:
         return
     held_lease.end()
-    node.forget(held_lease)
-    if tally is not None and not held_lease.lost:
-        tally.ended += 1
-    if local_queue is not None:
-        local_queue.on_collected(held_lease)
+    assert attempt.node is not None
+    attempt.node.forget(held_lease)
+    if attempt.tally is not None and not held_lease.lost:
+        attempt.tally.ended += 1
+    if attempt.local_queue is not None:
+        attempt.local_queue.on_collected(held_lease)
     if not held_lease.lost:
         warnings.warn(
             f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
@@ -659,14 +656,16 @@ class AioCore(UserLease):
 
     async def release(self) -> None:
         done = self.may_try_release() and await self.try_release()
-        if not done:
-            await self.go_on_releasing(done is None)
-
-    async def go_on_releasing(self, begun: bool) -> None:
-        """Release the lease on the server if `try_release` could not. ``begun``: True if `try_release` returned None."""
-        self.may_be_awaited()
-        if begun or not self.hand_on():
+        if not done and not self.is_handed_on(done is None):
             await self.driver.run(self.release_on_server())
+
+    def is_handed_on(self, begun: bool) -> bool:
+        """Hand the lease on if `try_release` could not release it. Return False if the server has to release it.
+
+        ``begun``: True if `try_release` returned None. Raises as `may_be_awaited` and `hand_on` do.
+        """
+        self.may_be_awaited()
+        return not begun and self.hand_on()
 
 
 class SyncLeaseCore(SyncCore, LeaseCore):
@@ -711,17 +710,19 @@ class Entered(Generic[C]):
         core.owner, core.inside = owner, True
         self._cores = [*(self._cores or []), core]
 
-    def innermost(self, owner: int) -> C:
-        """Return the innermost lease that the thread or task ``owner`` has entered. If there is none, return the lease that
+    def innermost(self, owner: Callable[[], int]) -> C:
+        """Return the innermost lease that the calling thread or task has entered. If there is none, return the lease that
         any thread or task entered last.
 
-        One task may set up a test fixture, and another task tear it down.
+        One task may set up a test fixture, and another task tear it down. ``owner``: function that returns the caller's id.
         """
         cores = self._cores
         if not cores:
             raise RuntimeError("cannot leave a with statement of a lock that was never entered")
-        mine = cores if len(cores) == 1 else [core for core in cores if core.owner == owner] or cores
-        return mine[-1]
+        if len(cores) > 1:
+            caller = owner()
+            cores = [core for core in cores if core.owner == caller] or cores
+        return cores[-1]
 
     def remove(self, core: C) -> None:
         assert self._cores is not None

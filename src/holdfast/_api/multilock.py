@@ -267,8 +267,9 @@ class BaseMultiLock(Steps, Generic[M, Client]):
         return tuple(member.lock.name for member in self._members)
 
     async def _take_all(self, whole: Whole, wait: float | None) -> BaseMultiCore | Busy:
-        until = None if wait is None else clock() + wait
-        self._tally.waits(whole)
+        now = clock()
+        until = None if wait is None else now + wait
+        self._tally.waits(whole, now)
         while True:
             for member in self._members:
                 await member.locate()

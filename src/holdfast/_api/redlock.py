@@ -243,12 +243,11 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
 class BaseQuorumCore(LeaseCore):
     """The internal object of a lease on several servers. Base class for threads and for asyncio."""
 
-    voted = True
-
     held_lease: QuorumLease
     attempt: QuorumAttempt
 
-    def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
+    @property
+    def parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
         return tuple((self.endpoint[number], node_lease) for number, node_lease in self.held_lease.node_leases.items())
 
     def may_hand_over(self) -> None:

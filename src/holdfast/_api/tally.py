@@ -36,13 +36,13 @@ class Tally:
         self.acquisitions = self.contended = self.timeouts = self.losses = self.ended = 0
         self.total_wait = self.longest_wait = self.total_hold = self.longest_hold = 0.0
 
-    def waits(self, attempt: object) -> None:
-        """Note that an attempt waits for another holder. Later calls for the same attempt change nothing."""
-        self.waiting.setdefault(id(attempt), clock())
+    def waits(self, attempt: object, now: float) -> None:
+        """Note that an attempt waits for another holder from local time ``now`` on. Later calls for it change nothing."""
+        self.waiting.setdefault(id(attempt), now)
 
     def waited(self, grant: Grant) -> None:
         """Count an acquisition as contended if it had to wait."""
-        if self.gave_up(grant.attempt):
+        if self.gave_up(grant.attempt, grant.taken):
             self.contended += 1
 
     def took(self, attempt: object, had_to_wait: bool) -> None:
@@ -57,12 +57,12 @@ class Tally:
         self.timeouts += 1
         self.gave_up(attempt)
 
-    def gave_up(self, attempt: object) -> bool:
-        """End the wait of an attempt and add its time to the totals. Return False if it never waited."""
+    def gave_up(self, attempt: object, at: float | None = None) -> bool:
+        """End the wait of an attempt at local time ``at`` (None: now). Return False if it never waited."""
         since = self.waiting.pop(id(attempt), None)
         if since is None:
             return False
-        seconds = clock() - since
+        seconds = (clock() if at is None else at) - since
         self.total_wait += seconds
         self.longest_wait = max(self.longest_wait, seconds)
         return True

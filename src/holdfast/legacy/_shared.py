@@ -130,7 +130,7 @@ class BaseLock(Steps, Generic[L]):
 
     def _left(self, owner: int) -> L:
         """Forget the ``with`` block that ends, and return the lease to release."""
-        taken = self._entered.innermost(owner)
+        taken = self._entered.innermost(lambda: owner)
         self._entered.remove(taken)
         again = self._current
         # The body may have released the lock and acquired it again, as a Condition does. Then the newer lease is released.

@@ -208,7 +208,7 @@ class _Tasks:
         """Acquire the lock as the public API does: ``operation`` is called only if one request is not enough."""
         driver, grant = self.driver, None
         try:
-            asked = driver.begin(attempt, wait)
+            asked = driver.begin(attempt, wait, self._process.clock(), asyncio.current_task())
             if asked is not None:
                 try:
                     await asked

@@ -91,7 +91,7 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy) -> G
         turn = None if attempt.entered else local_queue.enter(attempt, now, at_once=wait == 0)
         if turn is None:
             if wait != 0:
-                attempt.waits()
+                attempt.waits(now)
             while attempt.turn is None and (attempt.until is None or now < attempt.until):
                 await WaitLocally(attempt)
                 now = await Now()
@@ -318,7 +318,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
     first request.
     """
     until = attempt.until
-    attempt.waits()
+    attempt.waits(await Now())
     try:
         outcome = await (RegisterWaiter(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core.lock.lease_check import LeaseCheck
 from holdfast._core.lock.owner import nobody
-from holdfast._core.lock.records import AskServer, Attempt, Extend, Grant, Turn
+from holdfast._core.lock.records import INFINITY, AskServer, Attempt, Extend, Grant, Turn
 from holdfast._core.lock.replies import BLOCK, NO_ANSWER, Busy, Held
 from holdfast._core.lock.spec import Spec, margin
 from holdfast._core.requests import Answer, Outcome, TimedOut, WireError
@@ -141,7 +141,7 @@ class LocalQueue:
         """True if a client outside this queue waits for the lock, or if an unread or lost message may have said so."""
         self.crowded = False
         """True if clients of other processes probably waited when the server last granted the lock to this process."""
-        self.late_at = float("inf")
+        self.late_at = INFINITY
         """Monotonic time, in seconds, before which no waiter times out; infinity: no waiter has a timeout."""
         self.linger_until = self.next_look = 0.0
         self.check: LeaseCheck = LeaseCheck(node)
@@ -519,14 +519,14 @@ class LocalQueue:
                 self.untold.append((late, TimedOut()))
                 self.queue.remove(late)
             self.wake_changed()
-            self.late_at = min((one.until for one in self.queue if one.until is not None), default=float("inf"))
+            self.late_at = min((one.until for one in self.queue if one.until is not None), default=INFINITY)
         if now >= self.check.due_at:
-            self.check.due_at = float("inf")
+            self.check.due_at = INFINITY
             if self.queue:  # the event loop of the attempt with the turn may have been closed after the attempt was woken
                 self.check.wait(self._in_use(), now)
                 self._pass_over()
                 self.wake_changed()
-        until = self.linger_until if self.turn_of is None and self.held_lease is not None else float("inf")
+        until = self.linger_until if self.turn_of is None and self.held_lease is not None else INFINITY
         return min(self.late_at, until, self.check.due_at)
 
     # Called with the mutex held
@@ -541,11 +541,12 @@ class LocalQueue:
                 self.turn_of = attempt
                 return self._grant(attempt, held_lease, self.clock())
             self._give_back(held_lease)
+        if not self.queue:  # for the others, the first waiter has done it
+            self.node.be_reachable(self.prefix)
+            self.node.somebody_waits()
         self.queue.append(attempt)
         self._pass_over()
-        self.node.be_reachable(self.prefix)
-        self.node.somebody_waits()
-        if self.check.due_at == float("inf"):
+        if self.check.due_at == INFINITY:
             self.check.wait(self._in_use(), self.clock(), attempt.until)
             self.node.look_at(self, self.check.due_at)
         if attempt.until is not None and attempt.until < self.late_at:
@@ -613,10 +614,10 @@ class LocalQueue:
             self._give_back(self.held_lease)
 
     def _may_keep(self, spec: Spec, held_lease: HeldLease, now: float) -> bool:
-        if not self.reachable:
+        if not self.node.reachable(self.prefix):
             self.node.be_reachable(self.prefix)
             return False
-        if now >= min(held_lease.since + PASS_LIMIT_S, held_lease.deadline) or not held_lease.compatible_with(spec):
+        if now >= held_lease.since + PASS_LIMIT_S or now >= held_lease.deadline or held_lease.ttl != spec.ttl:
             return False
         if now >= self.next_look:
             self.next_look = now + UNREAD_CHECK_EVERY_S

@@ -38,8 +38,8 @@ class Tally(Protocol):
     total_hold: float
     longest_hold: float
 
-    def waits(self, attempt: Attempt, /) -> None:
-        """Count an attempt that begins to wait because another client holds the lock.
+    def waits(self, attempt: Attempt, now: float, /) -> None:
+        """Count an attempt that begins to wait at monotonic time ``now``, because another client holds the lock.
 
         Later calls for this attempt count nothing.
         """
@@ -270,9 +270,9 @@ class Attempt:
         if since is not None and self.tally is not None:
             count_hold(self.tally, now - since)
 
-    def waits(self) -> None:
+    def waits(self, now: float) -> None:
         if self.tally is not None:
-            self.tally.waits(self)
+            self.tally.waits(self, now)
 
     @property
     def outage_budget(self) -> float:

@@ -77,7 +77,7 @@ def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bo
         attempt.until = now + wait
     if not queue.park(attempt):  # the other attempt has just ended its turn
         return False
-    attempt.waits()
+    attempt.waits(now)
     return True
 
 

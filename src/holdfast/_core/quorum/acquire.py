@@ -104,7 +104,7 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
         if voters >= server_set.majority:
             if over:
                 return vote_round.busy()
-            attempt.waits()
+            attempt.waits(now)
             splits = 0 if vote_round.holder()[1] >= server_set.majority else splits + 1
             pause = _until_it_is_free(attempt, vote_round, splits)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 from asyncio import _get_running_loop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
@@ -69,14 +68,14 @@ class AioSlot:
     Another task, a thread or the keeper puts an outcome in, and wakes the task.
     """
 
-    __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
+    __slots__ = ("_clock", "_loop", "_outcomes", "_woken", "waits")
 
     _outcomes: list[Outcome] | None
     _woken: asyncio.Future[None] | None
     waits: tuple[int, float] | None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self._loop, self._clock, self._thread = loop, clock, threading.get_ident()
+        self._loop, self._clock = loop, clock
         self._outcomes = self._woken = self.waits = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
@@ -91,7 +90,7 @@ class AioSlot:
             if self._loop.is_closed():
                 # A closed loop raises only after the future has dropped its task, which would then be destroyed here.
                 return False
-            if threading.get_ident() == self._thread:
+            if _get_running_loop() is self._loop:
                 self._wake()
             else:
                 self._loop.call_soon_threadsafe(self._wake)
@@ -154,12 +153,19 @@ class Runner:
         """Start to carry out a request that may have to wait, and return an awaitable of its reply."""
         raise NotImplementedError
 
-    def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:  # noqa: ARG002 - see `Driver`
+    def begin(
+        self,
+        attempt: Attempt,  # noqa: ARG002 - see `Driver`
+        wait: float | None,  # noqa: ARG002
+        now: float,  # noqa: ARG002
+        task: object,  # noqa: ARG002
+    ) -> asyncio.Future[Any] | None:
         """Ask the server for a lock by one request, or wait in the local queue.
 
         Return a future. The caller awaits it, and then calls `finish`. Return None if only an operation can acquire the lock.
-        ``wait``: seconds to wait; None: without limit. After an exception, the caller runs the operation
-        `_core.lock.acquire.abandon`. If the caller can await nothing, it calls `leave` with the attempt.
+        ``wait``: seconds to wait; None: without limit. ``now``: monotonic time. ``task``: the calling task. After an exception,
+        the caller runs the operation `_core.lock.acquire.abandon`. If the caller can await nothing, it calls `leave` with the
+        attempt.
         """
         return None
 
@@ -181,6 +187,14 @@ class Runner:
 
     def slot(self) -> AioSlot:
         return AioSlot(self.loop, self.process.clock)
+
+    def is_awaited(self, tally: object) -> bool:
+        """Return True if a task of this event loop waits for the lock object with this tally without an operation.
+
+        The tasks of a closed loop wait no more. Any thread may call this method.
+        """
+        attempts = [one for one in [*self.running] if isinstance(one, Attempt)]
+        return not self.loop.is_closed() and any(attempt.tally is tally for attempt in attempts)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Run an operation to its end, and return its result.
@@ -328,14 +342,13 @@ class Driver(Runner):
         self.stream = stream_to(endpoint, process.system)
         self.is_direct = type(self) is Driver and isinstance(self.stream, AioConnection)
 
-    def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:
+    def begin(self, attempt: Attempt, wait: float | None, now: float, task: object) -> asyncio.Future[Any] | None:
         if not attempt.is_direct:
             return None
-        now = self._clock()
         attempt.slot = AioSlot(self.loop, self._clock)
         frame = lead(attempt, self.process.tokens, now, wait)
         if frame is None:
-            return self._park(attempt, now, wait)
+            return self._park(attempt, wait, now, id(task))
         token, timeout = attempt.token, frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
         packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
         asked: asyncio.Future[Any] | None = self.stream.send(packed, timeout)
@@ -351,14 +364,14 @@ class Driver(Runner):
         if self.unwatched:
             self._be_watched()
 
-    def _park(self, attempt: Attempt, now: float, wait: float | None) -> asyncio.Future[None] | None:
-        """Return a future to await in the local queue; None if the attempt cannot wait there."""
-        assert isinstance(attempt.slot, AioSlot)
-        task = id(asyncio.current_task())
+    def _park(self, attempt: Attempt, wait: float | None, now: float, task: int) -> asyncio.Future[None] | None:
+        """Return a future to await in the local queue; None if the attempt cannot wait there. ``task``: id of the caller."""
+        slot = attempt.slot
+        assert isinstance(slot, AioSlot)
         if not park(attempt, now, wait, task):
             return None
-        attempt.slot.waits = task, now
-        asked = attempt.slot.wait_locally(attempt.until)
+        slot.waits = task, now
+        asked = slot.wait_locally(attempt.until)
         if attempt.turn is not None:
             asked.set_result(None)
         self._watch(attempt)
