@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, overload
 
@@ -22,7 +22,7 @@ from holdfast._durations import Seconds
 from holdfast._lazy import later
 from holdfast._net.clients import AsyncClient, Servers, SyncClient
 from holdfast._net.redaction import hides_client
-from holdfast._net.resolve import are_several, resolve
+from holdfast._net.resolve import listed, resolve
 from holdfast._runtime.process import current
 from holdfast._usage import replace_usage, usage_of
 from holdfast.errors import ConfigError
@@ -188,8 +188,7 @@ class BaseConnection(ForeignMethods):
     @hides_client("connect")
     def __init__(self, client: object, prefix: str, ttl: Seconds, wait: Seconds | None) -> None:
         self._client: Any = _from_environment() if client is None else client
-        servers = self._client if are_several(self._client) else [self._client]
-        self._endpoints = [resolve(one, self._face) for one in (servers.values() if isinstance(servers, Mapping) else servers)]
+        self._endpoints = [resolve(one, self._face) for one in listed(self._client)]
         start(prefix)
         self._options = {"prefix": prefix, "ttl": seconds(ttl, "ttl", MIN_TTL), "wait": checked_wait(wait)}
 

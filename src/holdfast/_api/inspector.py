@@ -19,9 +19,10 @@ from holdfast._core.inspect.scan import LINE, Field, Survey
 from holdfast._core.requests import Answer, AskPlace, Call, Conflict, RunOn, WireError
 from holdfast._durations import Seconds
 from holdfast._log import logger
-from holdfast._net.clients import AsyncClient, Client, SyncClient
+from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import listed
 from holdfast._net.slots import slot_of
 from holdfast._runtime.process import current
 from holdfast.errors import HolderChanged, QuorumError, ServerError
@@ -58,10 +59,9 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
     _caller_type: type[BaseCaller]
 
     @hides_client("Inspector.__init__")
-    def __init__(self, client: Client | Sequence[Client], *, prefix: str = "hf:") -> None:
+    def __init__(self, client: Client | Servers[Client], *, prefix: str = "hf:") -> None:
         self._prefix = names.start(prefix)
-        several = client if isinstance(client, list | tuple) else [client]
-        self._callers = [self._caller_type(one) for one in several]
+        self._callers = [self._caller_type(one) for one in listed(client)]
         self._endpoints: list[Endpoint] = [one.endpoint for one in self._callers]
 
     @property
@@ -179,7 +179,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
     Tokens are never shown.
 
     Args:
-        client: a redis.Redis or valkey.Valkey client (also of a Cluster), or a URL; for a Redlock, the list of its servers.
+        client: a redis.Redis or valkey.Valkey client (also of a Cluster), or a URL; for a Redlock, its servers.
         prefix: prefix of the locks.
     """
 
@@ -246,8 +246,8 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
     Tokens are never shown.
 
     Args:
-        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client (also of a Cluster), or a URL; for a Redlock, the list
-            of its servers.
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client (also of a Cluster), or a URL; for a Redlock, its
+            servers.
         prefix: prefix of the locks.
     """
 

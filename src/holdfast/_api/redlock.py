@@ -31,7 +31,7 @@ from holdfast._lua import codes
 from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
-from holdfast._net.resolve import on_one_server, resolve
+from holdfast._net.resolve import are_several, listed, on_one_server, resolve
 from holdfast._runtime.drivers.sync_quorum import Driver
 from holdfast._runtime.fanout import fanouts_of
 from holdfast._runtime.process import current
@@ -54,7 +54,7 @@ def find(
         first = "" if "://" in str(servers) else "; they are the first argument, and the name of the lock is the second"
         raise _bad(f"pass a list of clients or URLs, or a dictionary of them with names as keys{first}")
     named = isinstance(servers, Mapping)
-    clients = list(servers.values()) if isinstance(servers, Mapping) else list(servers)
+    clients = listed(servers) if named else list(servers)
     _check_number(len(clients))
     endpoints = tuple(resolve(client, face) for client in clients)
     addresses = [endpoint.address for endpoint in endpoints]
@@ -81,7 +81,7 @@ def declaring(
     """
     within = options.seconds(answer_within, "answer_within", 0.001)
     longest = options.seconds(max_ttl, "max_ttl", options.MIN_TTL)
-    if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
+    if are_several(servers):
         endpoints, server_set = find(servers, face, longest, prefix)
     else:
         endpoint = resolve(servers, face)

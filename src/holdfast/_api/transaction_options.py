@@ -7,7 +7,7 @@ from typing import Any, Literal, NoReturn
 from holdfast._api.options import checked_wait, whole_number
 from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.resolve import check_face, one_place, resolve
+from holdfast._net.resolve import check_face, check_usable, kind_of, one_place, resolve
 from holdfast._net.slots import slot_of
 from holdfast.errors import ConfigError
 
@@ -42,15 +42,10 @@ def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
     Raises ConfigError if ``client`` is not a usable client of this API (``face``) or a URL.
     """
     one_place(client)
-    if isinstance(getattr(client, "url", client), str) or hasattr(client, "nodes_manager"):
+    if kind_of(client) in {"URL", "Cluster"}:
         return resolve(client, face)
     check_face(client, face)
-    if not callable(getattr(client, "pipeline", None)) or not hasattr(client, "connection_pool"):
-        raise ConfigError(
-            "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio "
-            f"namesakes or a URL, not {type(client).__module__}.{type(client).__name__}",
-            parameter="client",
-        )
+    check_usable(client)
     return None
 
 

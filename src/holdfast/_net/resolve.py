@@ -1,4 +1,7 @@
-"""Find the server for the argument ``client`` of a lock, which is a URL or a client object."""
+"""Find the server for the argument ``client`` of a lock, which is a URL or a client object.
+
+No other module examines what such an argument is. They ask `kind_of`, `are_several` or `is_async`, or read the `Endpoint`.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +40,13 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
             db=int(options.get("db") or 0),
             client=client,
         )
-        import inspect  # imported here, because the command line does not need it
-
         log.info(
             "%s: holdfast cannot open connections of %s itself, so it uses the client's own calls: locks compete for its "
             "connections, each request takes longer, and %s",
             endpoint.address,
             what,
             "leases are renewed only while the client's event loop runs"
-            if inspect.iscoroutinefunction(client.execute_command)
+            if is_async(client)
             else "the client's time limits apply",
         )
     return endpoint
@@ -56,34 +57,71 @@ def _is_foreign(thing: type) -> bool:
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
+Kind = Literal["servers", "URL", "pipeline", "Cluster", "foreign", "Sentinel", "server", "unknown"]
+
+
+def kind_of(client: Any) -> Kind:  # noqa: PLR0911 - one for each kind
+    """Return what the argument ``client`` of a lock is.
+
+    "servers": a list or mapping of independent servers. "URL": a URL, or an object with a ``url``. "pipeline", "Cluster": a
+    pipeline, or the client of a Cluster. "foreign": a client whose connections only it can open. "Sentinel": the client of a
+    primary that Sentinels name. "server": any other client of one server. "unknown": none of these.
+    """
+    if are_several(client):
+        return "servers"
+    if isinstance(getattr(client, "url", client), str):
+        return "URL"
+    if hasattr(client, "immediate_execute_command"):
+        return "pipeline"
+    if hasattr(client, "nodes_manager"):
+        return "Cluster"
+    pool = getattr(client, "connection_pool", None)
+    options = getattr(pool, "connection_kwargs", None)
+    if pool is None or not isinstance(options, dict):
+        return "unknown"
+    known = _bases(pool.connection_class) & {"Connection", "SSLConnection", "UnixDomainSocketConnection"}
+    if not known or any(map(_is_foreign, (pool.connection_class, type(pool)))) or options.get("redis_connect_func"):
+        return "foreign"
+    return "Sentinel" if hasattr(pool, "sentinel_manager") else "server"
+
+
+def _bases(thing: type) -> set[str]:
+    return {cls.__name__ for cls in thing.__mro__}
+
+
 def from_client(client: Any) -> Endpoint:
     """Return the endpoint of a client of redis-py or valkey-py: sync or asyncio, of one server or of a Cluster.
 
     Raises ConfigError if ``client`` is none of these, or if it cannot be used for locks.
     """
-    if hasattr(client, "immediate_execute_command"):
-        raise ConfigError("client: a pipeline only collects commands; pass the client that created it", parameter="client")
-    pool = getattr(client, "connection_pool", None)
-    options = getattr(pool, "connection_kwargs", None)
-    if hasattr(client, "nodes_manager"):
+    kind = check_usable(client)
+    if kind == "Cluster":
         return _of_cluster(client)
-    if not isinstance(options, dict):
+    pool = client.connection_pool
+    opens: type = pool.connection_class
+    if kind == "foreign":
+        return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
+    options = pool.connection_kwargs
+    facts = {"db": int(options.get("db") or 0), **_login(options, is_tls="SSLConnection" in _bases(opens))}
+    if kind == "Sentinel":
+        return _of_sentinel(client, facts)
+    return interned(
+        host=options.get("host") or "localhost", port=int(options.get("port") or 6379), path=options.get("path"), **facts
+    )
+
+
+def check_usable(client: Any) -> Literal["Cluster", "foreign", "Sentinel", "server"]:
+    """Return the kind of a client. Raises ConfigError if ``client`` is no client of redis-py or valkey-py, or a pipeline."""
+    kind = kind_of(client)
+    if kind == "pipeline":
+        raise ConfigError("client: a pipeline only collects commands; pass the client that created it", parameter="client")
+    if kind == "servers" or kind == "URL" or kind == "unknown":  # noqa: PLR1714 - mypy narrows comparisons only
         raise ConfigError(
             "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio variants, "
             f"or a URL, not {type(client).__module__}.{type(client).__name__}",
             parameter="client",
         )
-    opens: type = pool.connection_class  # type: ignore[union-attr]
-    kinds = {cls.__name__ for cls in opens.__mro__}
-    known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
-    if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
-        return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
-    facts = {"db": int(options.get("db") or 0), **_login(options, is_tls="SSLConnection" in kinds)}
-    if hasattr(pool, "sentinel_manager"):
-        return _of_sentinel(client, facts)
-    return interned(
-        host=options.get("host") or "localhost", port=int(options.get("port") or 6379), path=options.get("path"), **facts
-    )
+    return kind
 
 
 def _login(options: dict[str, Any], *, is_tls: bool) -> dict[str, Any]:
@@ -108,7 +146,7 @@ def _of_cluster(client: Any) -> Endpoint:
             "pass a redis.RedisCluster, or a URL redis+cluster://host:port",
             parameter="client",
         )
-    is_tls = bool(options.get("ssl")) or (opens is not None and "SSLConnection" in {cls.__name__ for cls in opens.__mro__})
+    is_tls = bool(options.get("ssl")) or (opens is not None and "SSLConnection" in _bases(opens))
     seeds = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]
     return cluster_at(seeds, remap=getattr(nodes, "address_remap", None), **_login(options, is_tls=is_tls))
 
@@ -126,13 +164,16 @@ def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
     return sentinel.of_client(client, facts, from_client)
 
 
-def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
-    """Raise ConfigError for an asyncio client passed to the sync API, or a sync client passed to the asyncio API."""
+def is_async(client: object) -> bool:
+    """Return True for an asyncio client."""
     import inspect  # imported here, because the command line passes a URL, and does not need it
 
-    call = getattr(client, "execute_command", None)
-    is_async = inspect.iscoroutinefunction(call)
-    if call is not None and is_async != (face == "asyncio"):
+    return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
+
+
+def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
+    """Raise ConfigError for an asyncio client passed to the sync API, or a sync client passed to the asyncio API."""
+    if hasattr(client, "execute_command") and is_async(client) != (face == "asyncio"):
         here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
         raise ConfigError(
             f"client: {here} needs {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
@@ -143,6 +184,13 @@ def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
 def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, object]]:
     """Return True if ``client`` is a list or mapping of independent servers, as it may be passed to `holdfast.Redlock`."""
     return isinstance(client, list | tuple | Mapping)
+
+
+def listed(client: object) -> list[object]:
+    """Return the clients and URLs in a list or mapping of servers, or ``client`` alone in a list."""
+    if not are_several(client):
+        return [client]
+    return list(client.values() if isinstance(client, Mapping) else client)
 
 
 def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
@@ -170,14 +218,14 @@ def one_place(client: object, what: str = "this object") -> object:
     return client
 
 
-def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
+def resolve(client: object, face: Literal["sync", "asyncio"] | None) -> Endpoint:
     """Return the endpoint of ``client``: a client, a URL, or an object with a ``url``, such as a server of `holdfast.testing`.
 
-    Raises ConfigError if it is none of these, or if it is a client for the other API than ``face``.
+    Raises ConfigError if it is none of these, or if it is a client for the other API than ``face`` (None: either API).
     """
     one_place(client)
-    url = getattr(client, "url", client)
-    if isinstance(url, str):
-        return from_url(url)
-    check_face(client, face)
+    if kind_of(client) == "URL":
+        return from_url(getattr(client, "url", client))  # type: ignore[arg-type]  # `kind_of` has seen that it is a str
+    if face is not None:
+        check_face(client, face)
     return from_client(client)

@@ -76,8 +76,10 @@ def _usage(message: str) -> int:
 
 
 def _url(given: str | None) -> str:
+    from holdfast._local.server import paths
+
     from_environment = os.environ.get("HOLDFAST_URL", "")
-    return given or (from_environment if from_environment.startswith("local:") else "local://")
+    return given or (from_environment if paths.is_local(from_environment) else "local://")
 
 
 def _status(url: str, *, as_json: bool) -> int:

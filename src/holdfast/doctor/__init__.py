@@ -18,11 +18,10 @@ from typing import Any
 
 from holdfast._api import options
 from holdfast._durations import Seconds
-from holdfast._net.clients import AsyncClient, SyncClient
+from holdfast._net.clients import AsyncClient, Servers, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
-from holdfast._net.resolve import from_client
-from holdfast._net.url import from_url
+from holdfast._net.resolve import is_async, listed, resolve
 from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
 from holdfast.doctor.probe import collect_facts
 from holdfast.doctor.rules import compare, judge
@@ -57,7 +56,7 @@ class Report:
 
 @hides_client()
 def examine(
-    client: SyncClient | AsyncClient | Sequence[SyncClient | AsyncClient],
+    client: SyncClient | AsyncClient | Servers[SyncClient | AsyncClient],
     *,
     ttl: Seconds = 30.0,
     replicas: int = 0,
@@ -65,11 +64,11 @@ def examine(
 ) -> Report:
     """Check whether a server is fit for locks, or whether several servers are fit for locks that a majority of them grants.
 
-    ``client``: a client, a URL, or a list of these, one for each server. For a Cluster, all primaries are checked. ``ttl``: the
-    shortest lease in use, in seconds. ``replicas``, ``prefix``: the values that the locks will have for these options. Usually
-    blocks for some tenths of a second. Raises ConfigError if an argument is invalid.
+    ``client``: a client, a URL, or a list or mapping of these, one for each server. For a Cluster, all primaries are checked.
+    ``ttl``: the shortest lease in use, in seconds. ``replicas``, ``prefix``: the values that the locks will have for these
+    options. Usually blocks for some tenths of a second. Raises ConfigError if an argument is invalid.
     """
-    clients = list(client) if isinstance(client, list | tuple) else [client]
+    clients = listed(client)
     replicas = options.whole_number(replicas, "replicas")
     seconds = options.seconds(ttl, "ttl", options.MIN_TTL)
     endpoints = [_endpoint(one) for one in clients]
@@ -79,13 +78,9 @@ def examine(
 
 
 def _endpoint(client: object) -> Endpoint:
-    url = getattr(client, "url", client)
-    endpoint = from_url(url) if isinstance(url, str) else from_client(client)
-    if endpoint.client is not None:
-        import inspect
-
-        if inspect.iscoroutinefunction(endpoint.client.execute_command):
-            raise ConfigError("client: an asyncio client works only in its event loop; pass a URL", parameter="client")
+    endpoint = resolve(client, None)
+    if endpoint.client is not None and is_async(endpoint.client):
+        raise ConfigError("client: an asyncio client works only in its event loop; pass a URL", parameter="client")
     return endpoint
 
 

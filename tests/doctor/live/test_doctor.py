@@ -167,3 +167,5 @@ def test_the_same_server_twice(server: PrivateServer) -> None:
     report = examine([server.url, f"unix://{server.socket}", server.url])
     assert found(report, "problem", "are the same server")
     assert len(report.servers) == 3
+    named = examine({"one": server.url, "two": f"unix://{server.socket}", "three": server.url})
+    assert list(named.servers) == list(report.servers)

@@ -244,6 +244,9 @@ def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) 
             "stray": (1, 3, False),
         }
         assert found["ours"].fence >= lease.fence
+        named = dict(zip("abc", urls, strict=True))
+        assert Seeing(face, named).names() == {"ours", "stray"}
+        assert holdfast.connect(named).inspector().show("ours").votes == 3
         servers[0].kill()
         assert (see.show("ours").votes, see.show("ours").held) == (2, True)
         assert see.names() == {"ours", "stray"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast._core.requests import NotSent, Refused
 from holdfast._net import sentinel
 from holdfast._net.endpoint import DEFAULT_TIMEOUT, Endpoint
-from holdfast._net.resolve import from_client, resolve
+from holdfast._net.resolve import Kind, from_client, kind_of, listed, resolve
 from holdfast._net.sentinel import Sentinel
 from holdfast._net.url import from_url
 from holdfast.errors import ConfigError, HoldfastWarning
@@ -311,6 +311,46 @@ def test_the_same_server_by_url_and_by_client_shares_its_connections() -> None:
 def test_a_list_of_servers_is_for_another_lock(servers: object) -> None:
     with pytest.raises(ConfigError, match=r"use holdfast\.Redlock for a lock on several servers"):
         resolve(servers, "sync")
+
+
+def test_the_servers_in_a_list_or_mapping() -> None:
+    assert listed({"one": "redis://h", "two": "redis://g"}) == listed(("redis://h", "redis://g")) == ["redis://h", "redis://g"]
+    assert listed("redis://h") == ["redis://h"]
+
+
+def test_the_kinds_of_clients() -> None:
+    import redis
+    import redis.asyncio
+    import valkey
+
+    class Own(redis.Connection):
+        """A connection that may connect in its own way."""
+
+    def cluster() -> object:
+        made: Any = object.__new__(redis.RedisCluster)  # its constructor would connect
+        made.nodes_manager = object()
+        return made
+
+    sentinels: Any = redis.sentinel.Sentinel([("h", 1)])  # type: ignore[no-untyped-call]
+    kinds: list[tuple[object, Kind]] = [
+        (["redis://h"], "servers"),
+        ({"one": "redis://h"}, "servers"),
+        ("redis://h", "URL"),
+        ("nonsense", "URL"),
+        (SimpleNamespace(url="redis://h"), "URL"),
+        (redis.Redis().pipeline(), "pipeline"),
+        (cluster(), "Cluster"),
+        (redis.Redis(connection_pool=redis.ConnectionPool(Own)), "foreign"),
+        (redis.Redis(connection_pool=redis.ConnectionPool(redis_connect_func=print)), "foreign"),
+        (sentinels.master_for("s"), "Sentinel"),
+        (redis.Redis(), "server"),
+        (redis.asyncio.Redis(), "server"),
+        (valkey.Valkey(unix_socket_path="/run/x.sock"), "server"),
+        (SimpleNamespace(connection_pool=None), "unknown"),
+        (b"redis://h", "unknown"),
+        (None, "unknown"),
+    ]
+    assert [kind_of(client) for client, _ in kinds] == [kind for _, kind in kinds]
 
 
 def test_asyncio_clients_and_valkey() -> None:

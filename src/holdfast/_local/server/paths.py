@@ -53,8 +53,13 @@ def listening(path: str) -> bool:
     return True
 
 
+def is_local(url: str) -> bool:
+    """Return True for the URL of a server on this machine, which is started at its first use. The URL may be invalid."""
+    return url.startswith("local:")
+
+
 def _directory(url: str) -> str:
-    if not url.startswith("local:") or sys.platform == "win32":
+    if not is_local(url) or sys.platform == "win32":
         raise ConfigError("local:// (a server on this machine) is available on Linux and macOS only.", parameter="url")
     rest = url.removeprefix("local:")
     if rest in {"", "//"}:
