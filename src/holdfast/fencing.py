@@ -14,7 +14,7 @@ from holdfast._api.flow import complete
 from holdfast._core.lock.replies import KEEP_S
 from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import raw_key, side_key
-from holdfast._core.requests import Conflict, Run, in_the_way
+from holdfast._core.requests import Conflict, RunScript, in_the_way
 from holdfast._core.retry import retry_idempotent
 from holdfast._durations import Seconds
 from holdfast._lua import Script
@@ -42,22 +42,24 @@ def _read(raw: object) -> bool | Conflict:
 FENCE_CHECK: Script[bool | Conflict] = Script("fencing/check", _read)
 
 
-def _call(key: str | bytes, fence: int, keep: Seconds, *value: Any) -> Run[bool | Conflict]:
+def _call(key: str | bytes, fence: int, keep: Seconds, *value: Any) -> RunScript[bool | Conflict]:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be the number lease.fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
     times = (fence, milliseconds(options.seconds(keep, "keep", KEEP_S)))
-    return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
+    return RunScript(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
-def _call_to_set(key: str | bytes, value: str | bytes, fence: int, ttl: Seconds | None, keep: Seconds) -> Run[bool | Conflict]:
+def _call_to_set(
+    key: str | bytes, value: str | bytes, fence: int, ttl: Seconds | None, keep: Seconds
+) -> RunScript[bool | Conflict]:
     if not isinstance(value, str | bytes):
         raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
     expiry = "" if ttl is None else milliseconds(options.seconds(ttl, "ttl", 0.001))
     return _call(key, fence, keep, value, expiry)
 
 
-async def _run(caller: BaseCaller, call: Run[bool | Conflict]) -> bool:
+async def _run(caller: BaseCaller, call: RunScript[bool | Conflict]) -> bool:
     found = await caller.run(retry_idempotent(call), call.keys[0], f"fence of {call.keys[0]!r}")
     answer: bool | Conflict = found.value
     if isinstance(answer, Conflict):

@@ -11,7 +11,7 @@ from pathlib import Path
 from chaos.clustered import OverCluster
 from chaos.quorum_topology import Quorum, QuorumRestarts
 from chaos.replicated import OverSentinel
-from chaos.run import Run, Size
+from chaos.run import ChaosRun, Size
 from chaos.topologies import Single, Topology
 from chaos.verdict import judge
 
@@ -35,7 +35,7 @@ def main() -> int:
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     print(f"{args.topology}, seed {args.seed}, history in {folder}", flush=True)
-    run = Run(TOPOLOGIES[args.topology], Size(args.seconds, args.processes, tuple(args.every)), args.seed, folder)
+    run = ChaosRun(TOPOLOGIES[args.topology], Size(args.seconds, args.processes, tuple(args.every)), args.seed, folder)
     run.go()
     report = judge(run)
     print(report, *report.found, sep="\n")

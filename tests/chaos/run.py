@@ -38,7 +38,7 @@ class Size(NamedTuple):
     """Seconds from one fault to the next."""
 
 
-class Run:
+class ChaosRun:
     """Of one topology. When `go` has returned, ``folder`` has the history, ``struck`` the faults, and ``complaints`` what was
     wrong with the workers and with what they left behind."""
 
@@ -160,11 +160,11 @@ class Run:
         self.complaints += [f"left behind: {what}" for what in left_behind(self.topology, self.healed)]
 
 
-def together(runs: list[Run]) -> None:
+def together(runs: list[ChaosRun]) -> None:
     """Several runs at the same time."""
     errors: list[BaseException] = []
 
-    def go(run: Run) -> None:
+    def go(run: ChaosRun) -> None:
         try:
             run.go()
         except BaseException as error:

@@ -15,7 +15,7 @@ import pytest
 from chaos.clustered import OverCluster
 from chaos.quorum_topology import Quorum, QuorumRestarts
 from chaos.replicated import OverSentinel
-from chaos.run import Run, Size, together
+from chaos.run import ChaosRun, Size, together
 from chaos.topologies import Single, Topology
 from chaos.verdict import Report, judge
 
@@ -29,7 +29,7 @@ def seed() -> int:
     return int(os.environ.get("CHAOS_SEED") or secrets.randbelow(1 << 32))
 
 
-def verdict(runs: list[Run]) -> Report:
+def verdict(runs: list[ChaosRun]) -> Report:
     report = Report()
     for run in runs:
         one = judge(run)
@@ -53,7 +53,7 @@ def verdict(runs: list[Run]) -> Report:
     ],
 )
 def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
-    run = Run(topology, Size(seconds), seed(), tmp_path)
+    run = ChaosRun(topology, Size(seconds), seed(), tmp_path)
     run.go()
     share = min(1.0, seconds / 150)
     report = verdict([run])
@@ -63,7 +63,9 @@ def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
 def test_chaos_for_a_moment(tmp_path: Path) -> None:
     """All topologies at once."""
     topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster(), QuorumRestarts()]
-    runs = [Run(topology, Size(9, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
+    runs = [
+        ChaosRun(topology, Size(9, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies
+    ]
     together(runs)
     report = verdict(runs)
     assert report.missing(BRIEF | {"faults": 9, "refused": 1}) == [], str(report)

@@ -10,7 +10,7 @@ import pytest
 
 from chaos.plan import plan
 from chaos.remains import PLACE, left_behind
-from chaos.run import Run, Size, Struck
+from chaos.run import ChaosRun, Size, Struck
 from chaos.topologies import NAMES, Single, client_of
 from chaos.verdict import OVERRUN, judge
 from holdfast.testing import history
@@ -27,7 +27,7 @@ class Apart(Single):
 
 
 def test_locks_that_do_not_exclude_each_other_are_found_out(tmp_path: Path) -> None:
-    run = Run(Apart(remembers=False), Size(1.5, processes=2, every=(9.0, 9.0)), 17, tmp_path)
+    run = ChaosRun(Apart(remembers=False), Size(1.5, processes=2, every=(9.0, 9.0)), 17, tmp_path)
     run.go()
     found = "\n".join(judge(run).found)
     assert "R1 (one holder at a time)" in found
@@ -35,8 +35,8 @@ def test_locks_that_do_not_exclude_each_other_are_found_out(tmp_path: Path) -> N
     assert str(tmp_path) in found
 
 
-def judged(tmp_path: Path, *events: Event, struck: tuple[Struck, ...] = (), complaints: tuple[str, ...] = ()) -> Run:
-    run = Run(Single(remembers=False), Size(1), 1, tmp_path)
+def judged(tmp_path: Path, *events: Event, struck: tuple[Struck, ...] = (), complaints: tuple[str, ...] = ()) -> ChaosRun:
+    run = ChaosRun(Single(remembers=False), Size(1), 1, tmp_path)
     with (tmp_path / "worker-1").open("w") as file:
         history.write(events, file)
     run.struck += struck

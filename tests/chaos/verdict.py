@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
-from chaos.run import Run, Struck
+from chaos.run import ChaosRun, Struck
 from holdfast.testing import history
 from holdfast.testing.history import Event, process_of
 from holdfast_lab.checkers import RULES, Coverage, Violation
@@ -70,7 +70,7 @@ class Report:
         return few + [f"{fault}, while a lock was held" for fault in faults if not self.while_held[fault]]
 
 
-def judge(run: Run) -> Report:
+def judge(run: ChaosRun) -> Report:
     events = history.merge(*(history.read(path) for path in sorted(run.folder.iterdir()) if _is_history(path.name)))
     case = Evidence(events)
     coverage = Coverage()
@@ -135,7 +135,7 @@ def _told(case: Evidence, violation: Violation) -> str:
     return "\n".join([*lines, *(f"    {case.ms(event.at):>14} {history.to_line(event)}" for event in violation.events)])
 
 
-def _context(run: Run, case: Evidence) -> str:
+def _context(run: ChaosRun, case: Evidence) -> str:
     """Return the facts that are needed to run it again, and the faults of the run."""
     first = [json.dumps(run.topology.name), f"seed {run.seed}", f"history in {run.folder}"]
     return "\n".join([", ".join(first), *(f"    {case.ms(s.at):>14} to {case.ms(s.until):>14} {s.name}" for s in run.struck)])

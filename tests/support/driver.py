@@ -22,7 +22,7 @@ from holdfast._core.requests import (
     Refused,
     RegisterWaiter,
     Request,
-    Run,
+    RunScript,
     SendUntilAnswered,
     Sleep,
     TimedOut,
@@ -71,7 +71,7 @@ class Fault:
 
 def kind_of(request: Request[Any]) -> str:
     """Name of the script, or of the request's class."""
-    return request.script.name.rpartition("/")[2] if isinstance(request, Run) else type(request).__name__
+    return request.script.name.rpartition("/")[2] if isinstance(request, RunScript) else type(request).__name__
 
 
 Failing = Callable[[str, int], Fault | None]
@@ -126,7 +126,7 @@ class Driver:
     """By the number of the request, from 0."""
     failing: Failing = never
     before: Callable[[str, int], None] = never
-    for_keeper: list[Run[Any]] = field(default_factory=list)
+    for_keeper: list[RunScript[Any]] = field(default_factory=list)
     """Requests that the keeper is to send until they are answered. It does not send them by itself."""
     """Called just before a request is carried out, as ``failing`` is."""
     slow: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Driver:
     waiting: Waiting = field(default_factory=Waiting)
     trace: list[Request[Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    late: list[Run[Any]] = field(default_factory=list)
+    late: list[RunScript[Any]] = field(default_factory=list)
     """Sent and not answered: a copy may arrive at any time."""
     tokens: list[str] = field(default_factory=list)
 
@@ -170,11 +170,11 @@ class Driver:
         self.before(kind, nth)
         if fault is None:
             return self._do(request, self.slow.get((kind, nth), 0.001))
-        if isinstance(request, Run) and not isinstance(fault.error, NotSent | Refused):
+        if isinstance(request, RunScript) and not isinstance(fault.error, NotSent | Refused):
             self.late.append(request)
         if fault.applied:
             self._do(request)
-        if isinstance(fault.error, Unknown) and isinstance(request, Run):
+        if isinstance(fault.error, Unknown) and isinstance(request, RunScript):
             self.server.now += request.timeout
         raise fault.error
 
@@ -189,7 +189,7 @@ class Driver:
             case Sleep(seconds):
                 server.now += max(seconds, 1e-6)
                 return None
-            case Run():
+            case RunScript():
                 sent = server.now
                 server.now += 0.001
                 value = server.perform(request)
@@ -269,7 +269,7 @@ class Driver:
             args: list[str | int] = [f"hf:inbox:{ME}"]
             for waiter in refresh.batch:
                 args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
-            _, replies = self.server.perform(Run(REFRESH, keys, tuple(args), self.waiting.timeout))
+            _, replies = self.server.perform(RunScript(REFRESH, keys, tuple(args), self.waiting.timeout))
             self.server.now += 0.001
             self.waiting.on_refreshed(refresh.batch, replies, sent, self.server.now)
         self.deliver()

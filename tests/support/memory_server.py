@@ -10,7 +10,7 @@ from typing import TypeVar
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy, Held, Reply
 from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Run
+from holdfast._core.requests import RunScript
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace
 
@@ -32,7 +32,7 @@ class Server:
         self._keyspace.now = round(self.now * 1e6)
         return self._keyspace
 
-    def perform(self, request: Run[R]) -> R:
+    def perform(self, request: RunScript[R]) -> R:
         """The typed reply of a script."""
         return request.script.parse(self.keyspace.run(request.script, request.keys, request.args))
 
@@ -43,7 +43,7 @@ class Server:
     # Actions of others
 
     def run(self, script: Script[R], *args: str | int) -> R:
-        return self.perform(Run(script, KEYS, args, 1.0))
+        return self.perform(RunScript(script, KEYS, args, 1.0))
 
     def acquire(self, token: str, seconds: float = 30.0, *, join: bool = False) -> Reply:
         return self.run(ACQUIRE, token, milliseconds(seconds), int(join))

@@ -16,7 +16,7 @@ from holdfast._core.lock.records import HeldLease, Queue
 from holdfast._core.lock.renewal import Renewing, renewal
 from holdfast._core.lock.replies import RELEASE
 from holdfast._core.lock.spec import Spec
-from holdfast._core.requests import Run
+from holdfast._core.requests import RunScript
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers import aio_choice
 from support.driver import ME, Driver, Slot
@@ -45,7 +45,7 @@ class StageNode(Node):
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
         super().give_back(local_queue, held_lease)
-        self._server.perform(Run(RELEASE, held_lease.spec.keys, (held_lease.token, "release"), 1.0))
+        self._server.perform(RunScript(RELEASE, held_lease.spec.keys, (held_lease.token, "release"), 1.0))
         if local_queue is not None:
             local_queue.on_released()
 
@@ -179,7 +179,7 @@ class Stage:
 
     def scripts(self) -> list[tuple[object, ...]]:
         """Return the requests that were sent: script, then its arguments without the token."""
-        return [(r.script.name.rpartition("/")[2], *r.args[1:]) for r in self.script.trace if isinstance(r, Run)]
+        return [(r.script.name.rpartition("/")[2], *r.args[1:]) for r in self.script.trace if isinstance(r, RunScript)]
 
     def keep(self) -> list[HeldLease]:
         """Run the keeper now: the owners of lost leases are notified."""

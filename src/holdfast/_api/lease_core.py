@@ -19,7 +19,7 @@ from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
 from holdfast._core.lock.owner import Owner, Reference
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
-from holdfast._core.requests import Run, WireError
+from holdfast._core.requests import RunScript, WireError
 from holdfast._durations import Seconds
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
@@ -46,7 +46,7 @@ class Watch(Protocol):
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Stop renewing this lease."""
 
-    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+    def send_until_answered(self, endpoint: Endpoint, call: RunScript[int], until: float) -> None:
         """Send a request until the server answers it, or until local time ``until`` in seconds."""
 
 

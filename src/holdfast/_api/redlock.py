@@ -25,7 +25,7 @@ from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt, ServerSet, YesCount
-from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, Run, TooFew, WireError, in_the_way
+from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, RunScript, TooFew, WireError, in_the_way
 from holdfast._durations import Seconds
 from holdfast._lua import codes
 from holdfast._net.clients import AsyncClient, Client, Servers, SyncClient
@@ -331,7 +331,7 @@ async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> l
     """
     said = AllAnswered(set(range(len(modes))))
     agreed = milliseconds(server_set.longest), server_set.digest
-    await Poll([Run(DECLARE_NEW, (server_set.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
+    await Poll([RunScript(DECLARE_NEW, (server_set.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
     answers = [said.answers.get(number) for number in range(len(modes))]
     return [a.value if isinstance(a, Answer) else str(a or f"no answer within {timeout:g} s") for a in answers]
 

@@ -111,7 +111,7 @@ def number(value: object) -> float:
 # Process records
 
 
-class Waiting(NamedTuple):
+class WaitRecord(NamedTuple):
     """A wait for a lock, as read from a process record. The waiting thread or task holds other locks."""
 
     lock: str
@@ -135,7 +135,7 @@ class Record(NamedTuple):
     pid: int
     label: str
     """Label (text for people) for locks of this process that have no label of their own; empty: no label."""
-    waits: tuple[Waiting, ...] = ()
+    waits: tuple[WaitRecord, ...] = ()
     labels: Mapping[str, str] = MappingProxyType({})
     """Labels of the locks that the process holds or waits for, by the short hash of the lock's key (`mark_of`)."""
 
@@ -164,10 +164,10 @@ def read(raw: object) -> Record | None:
         return None
 
 
-def _waiting(told: object) -> Waiting:
+def _waiting(told: object) -> WaitRecord:
     if not isinstance(told, dict) or not isinstance(holds := told.get("holds"), list):
         raise Malformed("a wait in the record is not an object with a list of keys")
-    return Waiting(
+    return WaitRecord(
         text(told.get("lock"), LONGEST),
         number(told.get("since")),
         text(told.get("id"), 40),

@@ -23,7 +23,7 @@ from holdfast._core.requests import (
     Conflict,
     Now,
     Refused,
-    Run,
+    RunScript,
     Sleep,
     Slot,
     Unknown,
@@ -148,9 +148,9 @@ class Candidacy(Attempt):
         return ElectionKeys(self.spec, self.observers)
 
     @property
-    def introduction(self) -> Run[int] | None:
+    def introduction(self) -> RunScript[int] | None:
         spec = self.spec
-        return Run(JOIN_ELECTION, spec.keys[1:2], (self.token, self.name), min(spec.timeout, 0.3))
+        return RunScript(JOIN_ELECTION, spec.keys[1:2], (self.token, self.name), min(spec.timeout, 0.3))
 
 
 # For candidates
@@ -205,14 +205,14 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
             return grant
 
 
-def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | NoSuchCandidate | Conflict]:
+def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> RunScript[bool | NoSuchCandidate | Conflict]:
     """Return the request that stores the leader's name and text for a term.
 
     ``ttl``: minimum seconds to which the lease is extended; 0: it is not extended.
     """
     spec = candidacy.spec
     args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
-    return Run(PROCLAIM, (*spec.keys, candidacy.observers), args, spec.timeout)
+    return RunScript(PROCLAIM, (*spec.keys, candidacy.observers), args, spec.timeout)
 
 
 async def proclaim(candidacy: Candidacy, term: int) -> bool:
@@ -229,7 +229,7 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
 async def notify_observers(election_keys: ElectionKeys) -> None:
     """Notify the observers that the leader has resigned. Errors are ignored, because observers also ask from time to time."""
     try:
-        await Run(NOTIFY_OBSERVERS, (election_keys.observers,), (), election_keys.spec.timeout)
+        await RunScript(NOTIFY_OBSERVERS, (election_keys.observers,), (), election_keys.spec.timeout)
     except WireError:
         pass
 
@@ -241,7 +241,7 @@ async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | N
     name waits, or if the candidate's process cannot be notified. Raises Unknown if it is unknown whether
     the leadership was handed over. Raises another WireError, or KeyConflict, if it was not handed over.
     """
-    call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
+    call = RunScript(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None
     failures = 0
     while True:
@@ -339,7 +339,7 @@ async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[Vie
     """
     spec = election_keys.spec
     keys, args = (*spec.keys[:2], election_keys.observers), (milliseconds(LISTEN_S + spec.timeout), listener_id)
-    answer = await retry_idempotent(Run(OBSERVE, keys, args, spec.timeout))
+    answer = await retry_idempotent(RunScript(OBSERVE, keys, args, spec.timeout))
     if isinstance(answer.value, Conflict):
         raise await key_conflict(answer.value, spec)
     return Answer(answer.value, answer.sent, answer.came)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast._core.lock.replies import Reply, Scripts, read_acquire, read_list, read_refresh
 from holdfast._core.lock.spec import Permits, Spec, milliseconds
-from holdfast._core.requests import Conflict, Run
+from holdfast._core.requests import Conflict, RunScript
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number
 
@@ -95,7 +95,7 @@ async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
     is used only if the server has lost its own record of this fence. Raises WireError if the server is unreachable.
     """
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
-    answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
+    answer = await retry_idempotent(RunScript(CHANGE, spec.keys, args, spec.timeout))
     return answer.value == 1
 
 
@@ -106,4 +106,4 @@ async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conf
     limit was ever set, and Conflict if the key holds other data. Raises WireError if the server is unreachable.
     """
     wanted = "" if limit is None else limit
-    return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value
+    return (await retry_idempotent(RunScript(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

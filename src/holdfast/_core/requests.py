@@ -242,7 +242,7 @@ class Subscriber(Protocol):
 # Requests to one server
 
 
-class Run(Request[Answer[R]]):
+class RunScript(Request[Answer[R]]):
     """Request to run a script on the server. Raises NotSent, Unknown or Refused if it gets no reply or an error."""
 
     __slots__ = __match_args__ = ("script", "keys", "args", "timeout")
@@ -260,7 +260,7 @@ class Run(Request[Answer[R]]):
         """Seconds to wait for the reply. Without a reply by then, the request raises Unknown."""
 
     def __repr__(self) -> str:
-        return f"Run(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # args contain a token
+        return f"RunScript(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # args contain a token
 
 
 class Frame:
@@ -278,15 +278,15 @@ class Frame:
         self.keys = keys
         self.rest = rest
         self.timeout = timeout
-        """Seconds to wait for the reply, as in `Run`."""
+        """Seconds to wait for the reply, as in `RunScript`."""
         self.size = -1
         """Length, in characters, of the tokens for which ``before`` and ``after`` are encoded; -1: they are not encoded yet."""
         self.before = self.after = b""
         """Bytes of the request before and after the token."""
 
-    def run(self, token: str) -> Run[Any]:
+    def run(self, token: str) -> RunScript[Any]:
         """Return the same request, with this token, for drivers that do not send bytes."""
-        return Run(self.script, self.keys, (token, *self.rest), self.timeout)
+        return RunScript(self.script, self.keys, (token, *self.rest), self.timeout)
 
 
 class Command(Request[Answer[Any]]):
@@ -306,7 +306,7 @@ class Command(Request[Answer[Any]]):
         """The command as encoded for the connection, for commands that are sent again and again; empty before the first use."""
 
 
-Call = Run[Any] | Command
+Call = RunScript[Any] | Command
 
 
 class Replicate(Request[Answer[tuple[Any, int]]]):
@@ -319,7 +319,7 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 
     __slots__ = __match_args__ = ("run", "replicas", "timeout")
 
-    def __init__(self, run: Run[Any], replicas: int, timeout: float) -> None:
+    def __init__(self, run: RunScript[Any], replicas: int, timeout: float) -> None:
         self.run = run
         self.replicas = replicas
         self.timeout = timeout
@@ -406,11 +406,11 @@ class GiveBack(Instant[None]):
 
     __slots__ = __match_args__ = ("call", "server", "until")
 
-    call: Run[int]
+    call: RunScript[int]
     server: int
     until: float
 
-    def __init__(self, call: Run[int], server: int, until: float) -> None:
+    def __init__(self, call: RunScript[int], server: int, until: float) -> None:
         self.call = call
         self.server = server
         self.until = until
@@ -601,7 +601,7 @@ class SendUntilAnswered(Instant[None]):
 
     __slots__ = __match_args__ = ("call", "until")
 
-    def __init__(self, call: Run[Any], until: float) -> None:
+    def __init__(self, call: RunScript[Any], until: float) -> None:
         self.call = call
         self.until = until
 
@@ -620,7 +620,7 @@ ServerInstant = (
     | SendUntilAnswered
 )
 ServerAwaited = (
-    Run[Any]
+    RunScript[Any]
     | Command
     | Replicate
     | RunOn

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Command, NewToken, Now, Refused, Run, Sleep, UnixTime, Unknown, WireError
+from holdfast._core.requests import Command, NewToken, Now, Refused, RunScript, Sleep, UnixTime, Unknown, WireError
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number
 
@@ -123,7 +123,7 @@ async def moment(stamp: Stamp) -> Moment:
     """Return the present time by the clock that the lock uses. Raises WireError if the server's clock cannot be read."""
     local = await Now()
     if stamp.server:
-        return Moment(local, (await Run(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
+        return Moment(local, (await RunScript(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
     return Moment(local, await UnixTime())
 
 
@@ -176,7 +176,7 @@ async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
     if ends >= now.wall:
         return Theirs(ends - now.wall)
     try:
-        if (await Run(COMPARE_AND_SET, (stamp.key,), (mine, seen), stamp.timeout)).value:
+        if (await RunScript(COMPARE_AND_SET, (stamp.key,), (mine, seen), stamp.timeout)).value:
             return await _won(stamp, hold, now, mine)
     except Unknown:
         pass
@@ -273,7 +273,7 @@ async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...
         if not await remaining(hold):
             break
         try:
-            if (await Run(COMPARE_AND_SET, (stamp.key,), (new, *values), stamp.timeout)).value:
+            if (await RunScript(COMPARE_AND_SET, (stamp.key,), (new, *values), stamp.timeout)).value:
                 return True
         except Unknown:
             # Not sent again. The first request may still arrive, and another client may write the same value meanwhile.

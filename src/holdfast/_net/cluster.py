@@ -16,7 +16,7 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from holdfast._core.lock.slot_migration import single_key_form
-from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, Run, Unknown, WireError
+from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, RunScript, Unknown, WireError
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint, interned
 from holdfast._net.slots import SLOTS, id_within, slot_of
@@ -45,7 +45,7 @@ _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
 """Error codes of servers that no longer own a slot, or cannot serve it at the moment."""
 
 
-class Part(Endpoint):
+class ClusterEndpoint(Endpoint):
     """The endpoint of a whole Cluster, for a lock whose `Shard` has not been determined yet."""
 
     __slots__ = ("cluster",)
@@ -63,7 +63,7 @@ class Part(Endpoint):
         return self.cluster.some(timeout)
 
 
-class Shard(Part):
+class Shard(ClusterEndpoint):
     """The endpoint of a group of locks whose slots had the same owner when these locks were first used.
 
     The server that now owns slot ``anchor`` publishes the notifications for the group.
@@ -148,7 +148,7 @@ class Cluster:
         self.address = "cluster at " + ", ".join(f"{host}:{port}" for host, port in seeds)
         self.facts = facts
         """Keyword arguments of `Endpoint` for each server: the login, TLS and the timeout."""
-        self.whole = Part(self)
+        self.whole = ClusterEndpoint(self)
         self.stale = True
         """True if the known owners may be outdated."""
         self._remap = remap
@@ -311,7 +311,7 @@ class Cluster:
 
     def redirects(self, call: Call) -> Redirects:
         """Direct one request to the server that can answer it. See `Redirects`."""
-        key = call.keys[0] if type(call) is Run else call.args[1]
+        key = call.keys[0] if type(call) is RunScript else call.args[1]
         slot = slot_of(key if isinstance(key, bytes) else str(key).encode())
         if self.stale:
             yield None
@@ -320,7 +320,7 @@ class Cluster:
         for _ in range(HOPS):
             inner: Call = hop.call
             # ASKING applies to one command only, so the text of the script is sent at once.
-            if hop.asking and isinstance(inner, Run):
+            if hop.asking and isinstance(inner, RunScript):
                 answer = yield hop._replace(call=protocol.in_full(inner))
                 if isinstance(answer, Answer):
                     answer.value = protocol.parsed(inner, answer.value)

@@ -14,7 +14,7 @@ import hiredis
 
 from holdfast._core.lock.ports import Then
 from holdfast._core.lock.records import Waiter
-from holdfast._core.requests import Call, NotSent, Refused, Run, Unknown, WireError
+from holdfast._core.requests import Call, NotSent, Refused, RunScript, Unknown, WireError
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import Reader, is_demoted, is_noscript, pack, parsed
@@ -118,7 +118,7 @@ class PipelinedConnection:
         The thread that owns the connection calls ``then`` exactly once, with the reply as its script's parser returns it, or a
         WireError.
         """
-        whole = self._whole_first and isinstance(call, Run) and call.script.sha not in self._told
+        whole = self._whole_first and isinstance(call, RunScript) and call.script.sha not in self._told
         request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
         request.whole = whole
         self._send(request)
@@ -228,7 +228,7 @@ class PipelinedConnection:
         request.sent = now = self._clock()
         request.deadline = deadline = now + request.call.timeout
         self._sent.append(request)
-        if request.whole and isinstance(request.call, Run):
+        if request.whole and isinstance(request.call, RunScript):
             self._told.add(request.call.script.sha)
         self._due = min(self._due, deadline)
         waiting, self._out = bool(self._out), self._out + request.packed

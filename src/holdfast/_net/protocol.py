@@ -9,7 +9,7 @@ from typing import Any
 import hiredis
 from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers import it from here
 
-from holdfast._core.requests import Call, Command, Frame, Refused, Run, Unknown, WireError
+from holdfast._core.requests import Call, Command, Frame, Refused, RunScript, Unknown, WireError
 from holdfast._lua import Script
 from holdfast._net.endpoint import Endpoint
 
@@ -58,7 +58,7 @@ def splice(frame: Frame, token: str) -> bytes:
     return frame.before + token.encode() + frame.after
 
 
-def in_full(call: Run[Any]) -> Command:
+def in_full(call: RunScript[Any]) -> Command:
     """Return the EVAL command, with the script's text, for a server that may not have the script."""
     return Command(("EVAL", call.script.body, len(call.keys), *call.keys, *call.args), call.timeout)
 
@@ -68,7 +68,7 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed
-    assert type(call) is Run
+    assert type(call) is RunScript
     if whole:
         return command(*in_full(call).args)
     if len(call.keys) == 3 and call.args and type(token := call.args[0]) is str:
@@ -102,7 +102,7 @@ def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: 
 
 def parsed(call: Call, reply: object) -> Any:
     """Return the reply of a call, as its script's parser returns it. Raises Unknown if the reply is malformed."""
-    if type(call) is not Run:
+    if type(call) is not RunScript:
         return reply
     try:
         return call.script.parse(reply)

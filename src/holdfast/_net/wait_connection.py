@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from holdfast._core.requests import Run
+from holdfast._core.requests import RunScript
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_connection import Connection
@@ -27,7 +27,7 @@ class Dedicated:
         self._system = system
         self._idle: list[Connection] = []
 
-    def replicate(self, run: Run[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
+    def replicate(self, run: RunScript[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
         """Run a script that writes, then WAIT. Return the replies to both, which may be error replies.
 
         ``replicas``: number of replicas that WAIT waits for. ``timeout``: maximum seconds of that wait. Raises NotSent if no
@@ -75,7 +75,7 @@ class Dedicated:
         return [connection.sock for connection in [*self._idle]]
 
 
-def outcome(run: Run[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
+def outcome(run: RunScript[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
     """Return the reply as its script's parser returns it, and the number of replicas that have acknowledged the script's
     writes.
 

@@ -102,7 +102,7 @@ def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Ele
     return Election(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=wait, **options)
 
 
-class LeaderRun(run.Run):
+class LeaderRun(run.CommandRun):
     """A run of a command while this candidate leads."""
 
     fences: tuple[str, ...] = ("HOLDFAST_FENCE", "HOLDFAST_TERM")

@@ -141,10 +141,10 @@ def add_options_of_place(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    return carry_out(args, Run)
+    return carry_out(args, CommandRun)
 
 
-def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
+def carry_out(args: argparse.Namespace, kind: type[CommandRun]) -> int:
     """Check the options, start the guardian, run the command, and return the exit code. ``kind``: class that runs the
     command."""
     argv = _command(args)
@@ -232,7 +232,7 @@ def _urls(args: argparse.Namespace) -> list[str]:
     return urls
 
 
-class Run:
+class CommandRun:
     """One call of ``holdfast run``, from the start of the guardian to the exit code."""
 
     args: argparse.Namespace

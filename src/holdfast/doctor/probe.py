@@ -18,7 +18,7 @@ from holdfast._api import access
 from holdfast._clock import monotonic, wall
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import channel, guard_key, literal, marker_key, start
-from holdfast._core.requests import Command, Refused, Run, WireError
+from holdfast._core.requests import Command, Refused, RunScript, WireError
 from holdfast._lua import Script, codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack
@@ -67,7 +67,7 @@ class Line:
 
     def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: bytes | str | int) -> Any:
         """Run a script and return its raw reply, which may be a ReplyError. Raises WireError."""
-        call = Run(script, keys, args, PATIENCE)
+        call = RunScript(script, keys, args, PATIENCE)
         reply = self._wire.exchange(pack(call))
         return self._wire.exchange(pack(call, whole=True)) if is_noscript(reply) else reply
 

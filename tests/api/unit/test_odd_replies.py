@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import holdfast._core
 from holdfast import ConfigError
 from holdfast._api.ticket import FORMAT, bound, read
-from holdfast._core.requests import Run, Unknown
+from holdfast._core.requests import RunScript, Unknown
 from holdfast._lua import Script
 from holdfast._net import protocol, sentinel
 from holdfast._net.url import from_url
@@ -53,7 +53,7 @@ def test_any_reply_is_one_of_the_scripts_or_unknown(amount: int) -> None:
     def holds(reply: Any) -> None:
         for script in SCRIPTS.values():
             try:
-                protocol.parsed(Run(script, (b"k",), (), 1.0), reply)
+                protocol.parsed(RunScript(script, (b"k",), (), 1.0), reply)
             except Unknown:
                 pass
 

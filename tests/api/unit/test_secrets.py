@@ -14,7 +14,7 @@ from holdfast import Lock, aio
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter
 from holdfast._core.lock.replies import ACQUIRE, Busy
 from holdfast._core.lock.server_queue import Refresh
-from holdfast._core.requests import Answer, NotSent, Refused, RegisterWaiter, Run, Unknown, Wait
+from holdfast._core.requests import Answer, NotSent, Refused, RegisterWaiter, RunScript, Unknown, Wait
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.url import from_url
@@ -50,7 +50,7 @@ def test_what_the_core_passes_around() -> None:
     attempt = Attempt(spec(), TOKEN, may_be_on_server=True, maybe_in_flight=True)
     grant = Grant(attempt, 7, 0.0, 1.0)
     waiter = Waiter(attempt, Busy(1.0, 7, "q", lingers=False))
-    run = Run(ACQUIRE, attempt.spec.keys, (TOKEN, 30000, 0), 1.0)
+    run = RunScript(ACQUIRE, attempt.spec.keys, (TOKEN, 30000, 0), 1.0)
     answer = Answer(Busy(1.0, 7, "q", lingers=False), 0.0, 0.0)
     for thing in (
         attempt,
@@ -125,7 +125,7 @@ def test_leases_and_their_errors(known_token: Stage, caplog: pytest.LogCaptureFi
 )
 def test_servers_that_repeat_what_they_were_sent(reply: str) -> None:
     """A command that was renamed or removed: the server's error quotes the arguments."""
-    run = Run(ACQUIRE, spec().keys, (TOKEN, 30000, 0), 1.0)
+    run = RunScript(ACQUIRE, spec().keys, (TOKEN, 30000, 0), 1.0)
     with pytest.raises(Refused) as caught:
         protocol.value(run, hiredis.ReplyError(reply), from_url(URL))
     check(caught.value)

@@ -25,7 +25,7 @@ from holdfast._core.election import (
 from holdfast._core.lock.acquire import acquire
 from holdfast._core.lock.records import Grant
 from holdfast._core.lock.replies import Busy
-from holdfast._core.requests import Answer, NewToken, NotSent, Now, Run, Sleep, Subscribe, Unknown, Unsubscribe
+from holdfast._core.requests import Answer, NewToken, NotSent, Now, RunScript, Sleep, Subscribe, Unknown, Unsubscribe
 from holdfast._lua import codes
 from support.driver import OTHER, Driver, Fault, some, spec
 from support.memory_server import LOCK, Server
@@ -76,10 +76,10 @@ def test_a_proclamation_is_repeated_twice(fault: Exception) -> None:
 def test_nobody_knows_of_a_transfer_without_an_answer_whatever_the_later_ones_come_to() -> None:
     """The first may have handed the lock over, so the caller must not be told that nothing has changed."""
     operation = transfer(ElectionKeys(spec(), LOCK + b":observers"), "aaaaaaaaaaaa.1", "somebody")
-    assert isinstance(operation.send(None), Run)
+    assert isinstance(operation.send(None), RunScript)
     for error in (Unknown("no answer"), NotSent("no connection")):
         assert isinstance(operation.throw(error), Sleep)
-        assert isinstance(operation.send(None), Run)
+        assert isinstance(operation.send(None), RunScript)
     with pytest.raises(Unknown):
         operation.throw(NotSent("no connection"))
 
@@ -87,7 +87,7 @@ def test_nobody_knows_of_a_transfer_without_an_answer_whatever_the_later_ones_co
 def test_a_lock_without_a_lease_is_looked_at_again_in_time() -> None:
     operation = change(ElectionKeys(spec(), LOCK + b":observers"), watch := LeaderWatch())
     assert isinstance(operation.send(None), Now)
-    assert isinstance(operation.send(100.0), Run)
+    assert isinstance(operation.send(100.0), RunScript)
     with pytest.raises(StopIteration):
         operation.send(Answer(View(NoLeader(taken=False), None), 100.0, 100.0))
     assert watch.free_at == 100.0
@@ -98,11 +98,11 @@ def test_an_observer_looks_again_once_it_has_subscribed() -> None:
     names the listener tells the server whom to notify."""
     operation = change(ElectionKeys(spec(), LOCK + b":observers"), LeaderWatch(seen=ONE, highest=ONE.term))
     assert isinstance(operation.send(None), Now)
-    assert isinstance(operation.send(100.0), Run)
+    assert isinstance(operation.send(100.0), RunScript)
     assert isinstance(operation.send(Answer(View(ONE, 25.0), 100.0, 100.0)), NewToken)
     assert isinstance(operation.send("aaaaaaaaaaaa.1"), Subscribe)
     second = operation.send(None)
-    assert isinstance(second, Run)
+    assert isinstance(second, RunScript)
     assert second.args[1] == "aaaaaaaaaaaa.1"
     assert isinstance(operation.send(Answer(View(TWO, 25.0), 100.0, 100.0)), Unsubscribe)
     with pytest.raises(StopIteration) as end:
@@ -143,7 +143,7 @@ def test_an_outage_is_borne_for_half_a_minute_or_a_lease(later: float, goes_on: 
     operation.send("aaaaaaaaaaaa.1")
     step = operation.send(None)
     while not isinstance(step, Now):
-        step = operation.throw(NotSent("away")) if isinstance(step, Run) else operation.send(None)
+        step = operation.throw(NotSent("away")) if isinstance(step, RunScript) else operation.send(None)
     if goes_on:
         assert isinstance(operation.send(100.0 + later), Sleep)
         assert isinstance(operation.throw(KeyboardInterrupt), Unsubscribe)

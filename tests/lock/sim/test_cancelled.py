@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast._core.requests import Command, Run
+from holdfast._core.requests import Command, RunScript
 from holdfast_lab import checkers
 from holdfast_lab.scenarios.lock import LockScenario, Program, once
 from holdfast_lab.sim.network import Pipe
@@ -78,7 +78,7 @@ def run(scenario: LockScenario, who: int, number: int, way: Way) -> bool:
             assert isinstance(worker, Worker)
             if not cancelled and not worker.done and worker.requests == number + 1 and worker.asked is not None:
                 cancelled = True
-                if way is at_once or isinstance(worker.asked, Run | Command):
+                if way is at_once or isinstance(worker.asked, RunScript | Command):
                     way(world, worker)
                 else:
                     worker.cancel()

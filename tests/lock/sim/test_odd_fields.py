@@ -16,7 +16,7 @@ from holdfast._core.inspect import break_lock, scan
 from holdfast._core.lock import multilock, replies, slot_migration, ticket
 from holdfast._core.quorum import votes
 from holdfast._core.rendezvous import barrier, latch
-from holdfast._core.requests import Conflict, Run, Unknown
+from holdfast._core.requests import Conflict, RunScript, Unknown
 from holdfast._core.schedule import job
 from holdfast._lua import Script
 from holdfast._net import protocol
@@ -225,7 +225,7 @@ def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:
             assert raw.code == "WRONGTYPE" or "user_script" not in str(raw), raw
         else:
             try:
-                answer = protocol.parsed(Run(script, names, args, 1.0), raw)
+                answer = protocol.parsed(RunScript(script, names, args, 1.0), raw)
             except Unknown:
                 raise AssertionError(raw) from None
             assert not isinstance(answer, Conflict) or not answer.why.startswith("unexpected"), raw
@@ -248,7 +248,7 @@ def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:
 def test_a_holder_that_never_expires_is_busy(score: str) -> None:
     args = (A1, 30_000, 0, "semaphore 1", 1)
     raw = filled({LOCK: {f"{B}*1": score}}).run(permit.ACQUIRE, KEYS, args)
-    assert isinstance(protocol.parsed(Run(permit.ACQUIRE, KEYS, args, 1.0), raw), replies.Busy)
+    assert isinstance(protocol.parsed(RunScript(permit.ACQUIRE, KEYS, args, 1.0), raw), replies.Busy)
 
 
 def time_of(case: Case, long: str) -> float:

@@ -11,7 +11,7 @@ from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, acquire
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import GRACE_S, Busy
 from holdfast._core.lock.spec import milliseconds
-from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
+from holdfast._core.requests import Command, NotSent, Refused, Request, RunScript, TimedOut, Unknown, WireError
 from lock.unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing
 from support.driver import OTHER, Driver, Fault, always, an_attempt, first, kind_of, some, spec
 from support.memory_server import Server
@@ -44,7 +44,7 @@ def requests(scenario: Scenario) -> list[Request[object]]:
 
 
 def scripts(driver: Driver) -> list[str]:
-    return [kind_of(request) for request in driver.trace if isinstance(request, Run)]
+    return [kind_of(request) for request in driver.trace if isinstance(request, RunScript)]
 
 
 def check_grant(driver: Driver, grant: Grant) -> None:
@@ -58,7 +58,7 @@ def check_grant(driver: Driver, grant: Grant) -> None:
 def faulty_runs(scenario: Scenario, faults: list[Fault]) -> Iterator[tuple[str, Driver, Attempt, int]]:
     for number, request in enumerate(requests(scenario)):
         for fault in faults:
-            if isinstance(fault.error, WireError) and not isinstance(request, Run | Command):
+            if isinstance(fault.error, WireError) and not isinstance(request, RunScript | Command):
                 continue
             driver, attempt = attempted(scenario)
             driver.faults = {number: fault}
@@ -167,7 +167,9 @@ def test_never_queued_with_wait_0(name: str) -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
     driver, attempt = attempted(scenario)
     driver.run(acquire(attempt, 0.0, ON_ONE_SERVER))
-    joins = [request.args[2] for request in driver.trace if isinstance(request, Run) and request.script.name == "lock/acquire"]
+    joins = [
+        request.args[2] for request in driver.trace if isinstance(request, RunScript) and request.script.name == "lock/acquire"
+    ]
     assert not any(joins)
 
 
@@ -200,14 +202,14 @@ def test_busy_says_who_holds_it_even_if_the_queue_was_never_reached() -> None:
 def test_max_hold_bounds_the_first_lease() -> None:
     driver = Driver(freed())
     driver.run(acquire(an_attempt(spec(max_hold=1.0)), None, ON_ONE_SERVER))
-    run = next(request for request in driver.trace if isinstance(request, Run))
+    run = next(request for request in driver.trace if isinstance(request, RunScript))
     assert run.args[1] == milliseconds(1.0)
 
 
 def test_an_answer_is_waited_for_a_little_longer_than_the_lock() -> None:
     driver = Driver(freed())
     driver.run(acquire(an_attempt(spec()), 0.1, ON_ONE_SERVER))
-    run = next(request for request in driver.trace if isinstance(request, Run))
+    run = next(request for request in driver.trace if isinstance(request, RunScript))
     assert run.timeout == pytest.approx(min(spec().timeout, 0.1 + GRACE_S))
 
 
@@ -276,7 +278,7 @@ def test_a_lost_first_answer_is_asked_for_again_with_the_same_token() -> None:
         driver = Driver(freed(), failing=first(Fault(Unknown("cut"), applied), "acquire"))
         grant = driver.run(acquire(an_attempt(spec()), None, ON_ONE_SERVER))
         assert isinstance(grant, Grant)
-        assert [request.args[0] for request in driver.trace if isinstance(request, Run)] == [driver.tokens[0]] * 2
+        assert [request.args[0] for request in driver.trace if isinstance(request, RunScript)] == [driver.tokens[0]] * 2
         check_grant(driver, grant)
         assert grant.attempt.maybe_in_flight, "whoever gives it back has to see to the late copy"
 

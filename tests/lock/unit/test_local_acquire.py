@@ -14,7 +14,7 @@ from holdfast._core.lock.local_queue import MORE_FENCES, RECALL_WITHIN_S, USEFUL
 from holdfast._core.lock.multilock import PartLost
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy
-from holdfast._core.requests import Answer, Gone, NotSent, Refused, Request, Run, TimedOut, Unknown, Wait, WaitLocally
+from holdfast._core.requests import Answer, Gone, NotSent, Refused, Request, RunScript, TimedOut, Unknown, Wait, WaitLocally
 from support.driver import ME, OTHER, Driver, Fault, Slot, always, kind_of, slot_of, spec
 from support.memory_server import Server
 from support.node import Node
@@ -59,7 +59,7 @@ class Task:
         """The server answers at once."""
         self.attempt = Attempt(spec()._replace(**options), slot=Slot(), local_queue=process.local_queue, node=process)
         self.operation = acquire(self.attempt, wait, ON_ONE_SERVER)
-        self.sent: list[Run[Any]] = []
+        self.sent: list[RunScript[Any]] = []
         self.result: object = None
         self.goes(None)
 
@@ -74,7 +74,7 @@ class Task:
                 self.result = ended
                 return self
             error = None
-            if isinstance(self.asked, Run):
+            if isinstance(self.asked, RunScript):
                 self.sent.append(self.asked)
                 assert len(self.sent) < 100, "it asks for ever"
                 if not self.answers:
@@ -107,7 +107,7 @@ class Task:
 
     def arrives(self) -> Answer[Any]:
         """The request that is under way is carried out by the server."""
-        assert isinstance(self.asked, Run)
+        assert isinstance(self.asked, RunScript)
         now = self.process.clock()
         return Answer(self.process.server.perform(self.asked), now, now)
 

@@ -15,7 +15,7 @@ from holdfast._core.lock.renewal import renew
 from holdfast._core.lock.replies import Revoked
 from holdfast._core.lock.spec import margin
 from holdfast._core.operation import Dropped
-from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswered, Unknown, WireError
+from holdfast._core.requests import NotSent, Now, Refused, RunScript, SendUntilAnswered, Unknown, WireError
 from support.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
 from support.memory_server import Server
 
@@ -327,7 +327,7 @@ def test_every_script_has_a_time_limit_far_below_the_lease() -> None:
         driver = holding()
         driver.run(operation)
         for request in driver.trace:
-            if isinstance(request, Run):
+            if isinstance(request, RunScript):
                 assert request.timeout <= SPEC.ttl / 10
 
 

@@ -12,7 +12,7 @@ from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import RENEW
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, Command, Now, Refused, Replicate, Run
+from holdfast._core.requests import Answer, Command, Now, Refused, Replicate, RunScript
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError
 from holdfast._net.sync_pool import Pool
@@ -56,7 +56,7 @@ def test_a_lock_that_too_few_replicas_have_is_not_held() -> None:
         answered(1, 1)
 
 
-REQUEST = Run(RENEW, SPEC.keys, ("token", 10_000), 1.0)
+REQUEST = RunScript(RENEW, SPEC.keys, ("token", 10_000), 1.0)
 
 
 def test_a_lease_that_replicas_have_counts_from_before_the_request() -> None:

@@ -7,7 +7,7 @@ import pytest
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, Held
 from holdfast._core.lock.server_queue import REMEMBERED, USABLE_LEFT_S, Waiting
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, Down, Granted, NotSent, Refused, Run
+from holdfast._core.requests import Answer, Down, Granted, NotSent, Refused, RunScript
 from support.waiters import busy, enlisted, put, queued, sent_by, waiter
 
 # The inbox
@@ -204,7 +204,7 @@ def test_a_grant_for_somebody_who_left_is_handed_on_at_once() -> None:
     assert waiting.on_message("p.1", 6, 0.1) is None, "it is about to be given up, which hands on as well"
     this.attempt.may_be_on_server = False
     leave = waiting.on_message("p.1", 6, 0.1)
-    assert isinstance(leave, Run)
+    assert isinstance(leave, RunScript)
     assert leave.script.name == "lock/release"
     assert leave.keys == this.attempt.spec.keys
     assert leave.args == ("p.1", "leave")

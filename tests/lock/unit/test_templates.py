@@ -28,9 +28,11 @@ def target(user: object, /, day: str = "today", *rest: object, size: int = 7, **
 
 def taken(stage: Stage) -> list[str]:
     """Names of the locks that were asked for."""
-    from holdfast._core.requests import Run
+    from holdfast._core.requests import RunScript
 
-    runs = [request for request in stage.script.trace if isinstance(request, Run) and request.script.name == "lock/acquire"]
+    runs = [
+        request for request in stage.script.trace if isinstance(request, RunScript) and request.script.name == "lock/acquire"
+    ]
     return [run.keys[0].decode() for run in runs]
 
 

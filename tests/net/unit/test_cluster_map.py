@@ -20,7 +20,7 @@ from holdfast._core import permit
 from holdfast._core.lock.replies import ACQUIRE, RELEASE, RENEW
 from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.names import channel
-from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
+from holdfast._core.requests import Answer, Command, NotSent, Refused, RunScript, Unknown, WireError
 from holdfast._lua import Script, codes
 from holdfast._net.cluster import ASKING, HOPS, LEAST_TIMEOUT_S, Cluster, Hop, Shard
 from holdfast._net.endpoint import Endpoint
@@ -93,12 +93,12 @@ def said(hop: Hop | None) -> str:
     if hop is None:
         return "who owns what?"
     call = hop.call
-    what = call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
+    what = call.script.name.rpartition("/")[2] if isinstance(call, RunScript) else str(call.args[0])
     return f"{'asking ' * hop.asking}{what} {hop.endpoint.host}:{hop.endpoint.port}"
 
 
-def acquire() -> Run[Any]:
-    return Run(ACQUIRE, KEYS, ("t", 1000, 0), 0.2)
+def acquire() -> RunScript[Any]:
+    return RunScript(ACQUIRE, KEYS, ("t", 1000, 0), 0.2)
 
 
 def test_to_the_owner() -> None:
@@ -216,7 +216,7 @@ def test_a_request_has_its_time_and_to_find_out_who_answers_leaves_a_part_of_it(
         return Answer(7, 5.0, 5.0)
 
     driver._find_out, driver._take = find_out, take  # type: ignore[method-assign]
-    assert driver.run(ask(Run(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))) == 7
+    assert driver.run(ask(RunScript(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))) == 7
     asking, request = had
     assert 50.0 < asking <= 60.0 - LEAST_TIMEOUT_S
     assert 50.0 < request <= 60.0 - 2 * LEAST_TIMEOUT_S
@@ -234,13 +234,13 @@ def test_a_request_of_a_task_has_its_time_for_all_servers_together() -> None:
             return Answer(7, 5.0, 5.0) if len(had) > 1 else Refused(f"MOVED {SLOT} b:2")
 
         driver._take = take  # type: ignore[method-assign]
-        assert (await driver.call(Run(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))).value == 7
+        assert (await driver.call(RunScript(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))).value == 7
 
     asyncio.run(main())
     assert 50.0 < had[1] <= 60.0 - 2 * LEAST_TIMEOUT_S
 
 
-async def ask(call: Run[Any]) -> Any:
+async def ask(call: RunScript[Any]) -> Any:
     return (await call).value
 
 
@@ -274,7 +274,7 @@ def test_the_keeper_sends_asking_before_the_request_it_is_for() -> None:
 
 def test_a_slot_that_is_moving() -> None:
     nodes = Map()
-    steps = nodes.go(Run(RELEASE, KEYS, ("t", "release"), 0.2), Refused(f"ASK {SLOT} b:2"), 1)
+    steps = nodes.go(RunScript(RELEASE, KEYS, ("t", "release"), 0.2), Refused(f"ASK {SLOT} b:2"), 1)
     assert steps == (["release a:1", "asking EVAL b:2"], 1)
     assert nodes.go(acquire(), 7) == (["acquire a:1"], 7), "it is the owner still"
 
@@ -282,11 +282,11 @@ def test_a_slot_that_is_moving() -> None:
 def test_keys_that_are_on_both_sides() -> None:
     """Renewal and release go on with the lock's own key; to take a lock, one has to wait."""
     nodes = Map()
-    steps, what = nodes.go(Run(RENEW, KEYS, ("t", 1000, 5), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), codes.UNNUMBERED)
+    steps, what = nodes.go(RunScript(RENEW, KEYS, ("t", 1000, 5), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), codes.UNNUMBERED)
     assert (steps, what) == (["renew a:1", "migrating a:1", "asking EVAL b:2"], [codes.UNNUMBERED])
     half = Refused("ERR Attempted to access a non local key in a cluster node script: 1a2b")
-    assert nodes.go(Run(RELEASE, KEYS, ("t", "bury"), 0.2), half, 0) == (["release a:1", "migrating a:1"], 0)
-    assert nodes.go(Run(RELEASE, KEYS, ("t", "release"), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 0)[1] == 0
+    assert nodes.go(RunScript(RELEASE, KEYS, ("t", "bury"), 0.2), half, 0) == (["release a:1", "migrating a:1"], 0)
+    assert nodes.go(RunScript(RELEASE, KEYS, ("t", "release"), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 0)[1] == 0
     steps, what = nodes.go(acquire(), TRYAGAIN)
     assert steps == ["acquire a:1"]
     assert isinstance(what, Refused)
@@ -295,7 +295,7 @@ def test_keys_that_are_on_both_sides() -> None:
 
 @pytest.mark.parametrize(("script", "name"), [(RELEASE, "lock/migrating"), (permit.RELEASE, "permit/migrating")])
 def test_a_release_that_was_begun_has_given_the_lock_back(script: Script[int], name: str) -> None:
-    release = Run(script, KEYS, ("t", "release"), 0.2)
+    release = RunScript(script, KEYS, ("t", "release"), 0.2)
     for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):
         less = single_key_form(release, half=half)
         assert less is not None

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast._core.lock.replies import RENEW
-from holdfast._core.requests import Command, NotSent, Refused, Run, Unknown
+from holdfast._core.requests import Command, NotSent, Refused, RunScript, Unknown
 from holdfast._net.aio_connection import AioConnection
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
@@ -81,13 +81,13 @@ def test_each_connection_is_told_a_script_with_its_first_use() -> None:
         link = PipelinedConnection(KEEPER, Endpoint(), whole_first=True, system=Machine())
         link.sock = ours
         for kind in (b"$4\r\nEVAL\r\n", b"$7\r\nEVALSHA\r\n"):
-            link.call(Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), lambda *_: None)
+            link.call(RunScript(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), lambda *_: None)
             assert kind in server.recv(100_000)
 
 
 def test_a_script_counts_as_told_when_it_is_sent() -> None:
     """Not before: a connection that could not be opened has told nobody, and the next one may have nobody to read NOSCRIPT."""
-    call = Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0)
+    call = RunScript(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0)
     machine = Machine()
     link = PipelinedConnection(KEEPER, Endpoint(), whole_first=True, system=machine)
     link.call(call, lambda *_: None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast._core.lock.replies import RENEW
-from holdfast._core.requests import NotSent, Run, Unknown
+from holdfast._core.requests import NotSent, RunScript, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.sync_connection import KERNEL_WAIT_S, Connection, ConnectionPool
@@ -208,7 +208,7 @@ def test_a_reply_in_pieces_on_a_connection_for_wait_has_one_time_limit() -> None
 
     machine.dial = dial  # type: ignore[method-assign]
     with pytest.raises(Unknown, match="no answer in time"):
-        Dedicated(Endpoint(), machine).replicate(Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), 1, 1.0)
+        Dedicated(Endpoint(), machine).replicate(RunScript(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), 1, 1.0)
     assert machine.now == pytest.approx(100.0 + 1.0 + LATE, abs=2 * KERNEL_WAIT_S)
 
 
@@ -265,6 +265,6 @@ def test_a_connection_for_wait_that_is_in_use_when_they_are_cleared_is_closed_af
     machine = Machine()
     dedicated = Dedicated(Endpoint(), machine)
     machine.dial = answering(machine, dedicated.clear, b":1\r\n", b":1\r\n")  # type: ignore[method-assign]
-    assert dedicated.replicate(Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), 1, 1.0) == (1, 1)
+    assert dedicated.replicate(RunScript(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), 1, 1.0) == (1, 1)
     assert dedicated.sockets() == []
     assert [sock.fileno() for sock in machine.dialled] == [-1]

@@ -27,7 +27,7 @@ from holdfast._core.requests import (
     Poll,
     Refused,
     Request,
-    Run,
+    RunScript,
     Subscribe,
     Unknown,
     Unsubscribe,
@@ -87,7 +87,8 @@ class Servers:
             node.run_id = b"%040x" % (number + 1)
             node.subscribe(f"hf:inbox:{ME}".encode(), 1)
             self.perform(
-                number, Run(DECLARE_NEW, (self.server_set.marker,), (milliseconds(LONGEST), self.server_set.digest, 0), 1.0)
+                number,
+                RunScript(DECLARE_NEW, (self.server_set.marker,), (milliseconds(LONGEST), self.server_set.digest, 0), 1.0),
             )
 
     # The state
@@ -98,10 +99,10 @@ class Servers:
 
     def perform(self, server: int, call: Call) -> Any:
         node = self.node(server)
-        raw = node.run(call.script, call.keys, call.args) if isinstance(call, Run) else node.execute(*call.args)
+        raw = node.run(call.script, call.keys, call.args) if isinstance(call, RunScript) else node.execute(*call.args)
         if isinstance(raw, ReplyError):
             raise Refused(str(raw), f"s{server}")
-        return call.script.parse(raw) if isinstance(call, Run) else raw
+        return call.script.parse(raw) if isinstance(call, RunScript) else raw
 
     def holders(self) -> list[str]:
         """Return the holder on each server; empty if the lock is free there."""
@@ -125,7 +126,7 @@ class Servers:
     def take(self, server: int, token: str = OTHER, seconds: float = 30.0) -> int:
         """Somebody gets the vote of a server."""
         args = (token, milliseconds(seconds), 0, milliseconds(LONGEST), self.server_set.digest, "", 0, 0)
-        return int(self.perform(server, Run(VOTE, (*KEYS, self.server_set.marker), args, 1.0)).fence)
+        return int(self.perform(server, RunScript(VOTE, (*KEYS, self.server_set.marker), args, 1.0)).fence)
 
     def forget(self, server: int) -> None:
         """It is restarted, and empty."""
@@ -220,8 +221,8 @@ class Servers:
         asked = [number for number, call in enumerate(poll.calls) if call is not None]
         for number in asked:
             call = poll.calls[number]
-            assert isinstance(call, Run | Command)
-            kind = call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
+            assert isinstance(call, RunScript | Command)
+            kind = call.script.name.rpartition("/")[2] if isinstance(call, RunScript) else str(call.args[0])
             fate = self.fates(kind, self.counts[kind, number], number)
             self.counts[kind, number] += 1
             self.seen.append((kind, number))

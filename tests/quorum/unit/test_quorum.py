@@ -15,7 +15,7 @@ from holdfast._core.lock.spec import margin
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
-from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, Run, TooFew, Unknown
+from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, RunScript, TooFew, Unknown
 from quorum.unit.quorum_servers import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 from support.driver import Slot
 from support.node import Node
@@ -43,7 +43,7 @@ def polled(servers: Servers, kind: str) -> list[dict[int, str]]:
     found = []
     for poll in servers.trace:
         if isinstance(poll, Poll):
-            calls = {n: c for n, c in enumerate(poll.calls) if isinstance(c, Run) and c.script.name == f"quorum/{kind}"}
+            calls = {n: c for n, c in enumerate(poll.calls) if isinstance(c, RunScript) and c.script.name == f"quorum/{kind}"}
             found += [{n: str(call.args[1]) for n, call in calls.items()}] if calls else []
     return found
 
@@ -706,7 +706,7 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     assert servers.release(quorum_lease)
     assert polled(servers, "release_vote") == [{0: "bury", 1: "release", 2: "release"}]
     asked = [poll for poll in servers.trace if isinstance(poll, Poll)][1].calls[0]
-    assert isinstance(asked, Run)
+    assert isinstance(asked, RunScript)
     servers.late.append((0, asked))
     servers.late_ones_arrive()
     assert servers.clean()

@@ -21,7 +21,7 @@ from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, renewal
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
+from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, RunScript, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.keeper.long_leases import LONG_S, LongLeases
@@ -101,7 +101,7 @@ class Stage:
         before = len(self.sent)
         self.node.turn(self.now)
         return [
-            call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
+            call.script.name.rpartition("/")[2] if isinstance(call, RunScript) else str(call.args[0])
             for call, _ in self.sent[before:]
         ]
 
@@ -110,7 +110,7 @@ class Stage:
         then = [
             then
             for call, then in self.sent
-            if to is None or (isinstance(call, Run) and call.script.name.rpartition("/")[2] == to)
+            if to is None or (isinstance(call, RunScript) and call.script.name.rpartition("/")[2] == to)
         ][-1]
         then(reply, self.now)
 
@@ -201,7 +201,7 @@ def test_a_sign_of_life_has_the_time_limit_of_who_waits(stage: Stage) -> None:
     this = stage.queued()
     stage.now = this.refresh_at
     assert "refresh" in stage.turn()
-    timeouts = [call.timeout for call, _ in stage.sent if isinstance(call, Run) and call.script.name == "lock/refresh"]
+    timeouts = [call.timeout for call, _ in stage.sent if isinstance(call, RunScript) and call.script.name == "lock/refresh"]
     assert timeouts == [this.attempt.spec.timeout]
 
 
@@ -295,7 +295,7 @@ def test_a_grant_for_somebody_who_gave_up_is_handed_on(stage: Stage) -> None:
     this.attempt.may_be_on_server = False
     stage.node._on_push(message(b"1 p.1 6"))
     call, _ = stage.sent[-1]
-    assert isinstance(call, Run)
+    assert isinstance(call, RunScript)
     assert call.script is RELEASE
     assert call.args == (TOKEN, "leave")
 
@@ -357,7 +357,7 @@ def test_a_batch_of_renewals_that_is_refused_is_sent_one_by_one(stage: Stage, fa
     stage.now += 10
     assert stage.turn() == ["renew"]
     stage.answer(fault)
-    alone = [(call.args[0], then) for call, then in stage.sent[1:] if isinstance(call, Run)]
+    alone = [(call.args[0], then) for call, then in stage.sent[1:] if isinstance(call, RunScript)]
     if "NOPERM" not in str(fault):
         assert alone == [], "that will be so for all of them"
         return
@@ -453,7 +453,7 @@ def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:
     local_queue = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
     call, _ = stage.sent[-1]
-    assert isinstance(call, Run)
+    assert isinstance(call, RunScript)
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     assert len(stage.node.renewing) == 0, "it is renewed no more"
     heir = Attempt(spec(), slot=Slot(), local_queue=local_queue)
@@ -498,7 +498,7 @@ def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, fa
         if "release" in stage.turn():
             stage.answer(failure, to="release")
             assert local_queue.turn_of is heir
-    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
+    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, RunScript) and call.script is RELEASE]
     assert modes[:3] == ["release", "bury", "bury"]
     assert 10 < len(modes) < 45
     assert stage.now >= since + 30, "as long as the server can keep the lease"
@@ -584,7 +584,7 @@ def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> Non
     stage.node.be_reachable(b"hf:")
     listens_again(stage)
     call, _ = stage.sent[-1]
-    assert isinstance(call, Run)
+    assert isinstance(call, RunScript)
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     stage.answer(1)
     assert local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue), stage.now) == AskServer()
@@ -622,7 +622,7 @@ def recorded(stage: Stage) -> set[str]:
     """The prefixes whose records are written now."""
     before = len(stage.sent)
     stage.turn()
-    sent = [call.args for call, _ in stage.sent[before:] if not isinstance(call, Run) and call.args[0] == "SET"]
+    sent = [call.args for call, _ in stage.sent[before:] if not isinstance(call, RunScript) and call.args[0] == "SET"]
     return {bytes(args[1]).partition(b"proc:")[0].decode() for args in sent if isinstance(args[1], bytes)}
 
 
@@ -682,7 +682,7 @@ def test_records_that_expired_are_forgotten(stage: Stage) -> None:
         assert f"tenant-{n}:" in recorded(stage)
         stage.node.renewing.forget(held_lease.token)
     _, calls = stage.node.farewell()
-    deleted = [call.args[1] for call in calls if not isinstance(call, Run) and call.args[0] == "DEL"]
+    deleted = [call.args[1] for call in calls if not isinstance(call, RunScript) and call.args[0] == "DEL"]
     assert set(deleted) == {b"%b:proc:aaaaaaaaaaaa" % which for which in (b"always", b"tenant-17", b"tenant-18", b"tenant-19")}
 
 

@@ -47,7 +47,7 @@ class Declined(Exception):
 
 
 @dataclass(slots=True)
-class Run:
+class FunctionRun:
     """One run of the function."""
 
     about: Job
@@ -70,7 +70,7 @@ class Story:
     seed: int
     world: World
     keep: float
-    runs: list[Run] = field(default_factory=list)
+    runs: list[FunctionRun] = field(default_factory=list)
     got: list[tuple[Job, int, float, float]] = field(default_factory=list)
     """Results that callers got without running: of what, fence, when they asked, when they got it."""
     dropped: list[tuple[bytes, float]] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Witness(Server):
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         answers = super().serve(wire, call)
-        if isinstance(call, sent.Run) and call.script is DELETE and not isinstance(answers[0], sent.Refused):
+        if isinstance(call, sent.RunScript) and call.script is DELETE and not isinstance(answers[0], sent.Refused):
             self.story.dropped.append((call.keys[0], self.world.now))
         return answers
 
@@ -172,7 +172,7 @@ async def call(story: Story, worker: Worker, job: Once[None], about: Job, hold: 
     elif isinstance(found, Loading):
         counts["in progress"] += 1
     elif isinstance(found, Load):
-        run = Run(about, worker, found, asked, world.now)
+        run = FunctionRun(about, worker, found, asked, world.now)
         process: Any = worker.process
         running = Running(worker, about, attempt, found, process)
         begin(story, run)
@@ -203,7 +203,7 @@ async def function(hold: float, rng: random.Random) -> None:
         raise kind
 
 
-def begin(story: Story, run: Run) -> None:
+def begin(story: Story, run: FunctionRun) -> None:
     """A run begins: nobody else believes to have the right to, and no result is kept."""
     for other in story.runs:
         process = other.worker.process

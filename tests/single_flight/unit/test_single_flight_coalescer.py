@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from holdfast._core.rendezvous.latch import LatchSpec, LatchWaiter, Seen, _look_for_all
-from holdfast._core.requests import Answer, NotSent, Run
+from holdfast._core.requests import Answer, NotSent, RunScript
 from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer, Failed
 from holdfast._core.single_flight.entry import Found, Record
 
@@ -51,7 +51,7 @@ def test_who_begins_to_wait_for_a_latch_during_a_look_is_not_told_what_that_has_
         coalescer.join(waiter)
     looking = _look_for_all(LatchSpec((b"x", b"y", b"z"), "event 1", 1, 60_000, 1.0), leader, float("inf"))
     request = looking.send(None)
-    while not isinstance(request, Run):
+    while not isinstance(request, RunScript):
         request = looking.send(0.0)
     coalescer.join(during)
     with pytest.raises(StopIteration) as ended:

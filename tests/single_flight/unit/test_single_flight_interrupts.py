@@ -18,7 +18,7 @@ from holdfast._core.requests import (
     NotSent,
     Now,
     Request,
-    Run,
+    RunScript,
     SendUntilAnswered,
     StopKeepAlive,
     Unknown,
@@ -66,9 +66,9 @@ class Keeper:
                 return f"aaaaaaaaaaaa.{len(self.trace)}"
             case GetCoalescer():
                 return self.coalescer
-            case Run() if request.script is GET_OR_LEASE:
+            case RunScript() if request.script is GET_OR_LEASE:
                 return Answer(self.looks.pop(0)(), 1000.0, 1000.0)
-            case Run():
+            case RunScript():
                 assert request.script is CANCEL_LOAD
                 return Answer(codes.STILL_VALID, 1000.0, 1000.0)
         return None
@@ -113,7 +113,7 @@ def test_a_look_that_ends_is_revoked_if_a_copy_of_it_may_still_come(lost: bool) 
     """The late copy would be granted a load that nobody carries out."""
     keeper = Keeper(crowd_of(), loading)
     if lost:
-        keeper.fails[Run] = Unknown("no answer")
+        keeper.fails[RunScript] = Unknown("no answer")
     assert isinstance(keeper.run(flight.get_or_lease(SITE, LookupPolicy(wait=0, fast_read=False))), Loading)
     sent = [request.call for request in keeper.trace if isinstance(request, SendUntilAnswered)]
     assert [(call.script, call.args[1]) for call in sent] == [(CANCEL_LOAD, "bury")] * lost
@@ -134,7 +134,7 @@ def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:
     assert (keeper.asked(KeepAlive), keeper.asked(StopKeepAlive), keeper.asked(SendUntilAnswered)) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("at", [StopKeepAlive, GetCoalescer, Run, None])
+@pytest.mark.parametrize("at", [StopKeepAlive, GetCoalescer, RunScript, None])
 def test_a_load_that_fails_leaves_neither_its_key_nor_those_who_wait(at: type | None) -> None:
     members = [CoalescedWaiter(), CoalescedWaiter()]
     keeper = Keeper(crowd_of(*members))
@@ -151,7 +151,7 @@ def test_a_load_that_fails_leaves_neither_its_key_nor_those_who_wait(at: type | 
 def test_a_load_whose_cancellation_was_not_answered_is_left_to_the_keeper() -> None:
     """Its lease may still be on the server, and every waiter would wait for the end of it."""
     keeper = Keeper(crowd_of())
-    keeper.fails[Run] = Unknown("no answer")
+    keeper.fails[RunScript] = Unknown("no answer")
     load = a_load()
     keeper.run(flight.cancel_load(load))
     sent = [request.call for request in keeper.trace if isinstance(request, SendUntilAnswered)]

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, KeepAlive, Now, Refused, Request, Run
+from holdfast._core.requests import Answer, KeepAlive, Now, Refused, Request, RunScript
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import GET_OR_LEASE, Found, Granted, LookupPolicy, fresh
 from holdfast._core.single_flight.flight import RETRY_AFTER_S, Load
@@ -46,7 +46,7 @@ def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
         while True:
             request = operation.send(reply)
             trace.append(request)
-            answers = {Now: 1000.0, Run: Answer(1, 1000.0, 1000.0)}
+            answers = {Now: 1000.0, RunScript: Answer(1, 1000.0, 1000.0)}
             reply = answers.get(type(request))
     except StopIteration:
         return trace
@@ -65,7 +65,9 @@ def test_the_lease_of_a_load_counts_from_when_it_was_asked_for() -> None:
 def test_a_load_that_may_have_been_asked_for_twice_refuses_late_copies(doubt: bool, how: str) -> None:
     attempt = Attempt(SITE.spec, "0123456789ab.0", may_be_on_server=True, maybe_in_flight=doubt)
     load = Load(SITE, Grant(attempt, 7, 1000.0, 1002.0), None)
-    (landing,) = [each for each in requests_of(flight.store_loaded(load, "v", b"data", ttl=60.0)) if isinstance(each, Run)]
+    (landing,) = [
+        each for each in requests_of(flight.store_loaded(load, "v", b"data", ttl=60.0)) if isinstance(each, RunScript)
+    ]
     assert landing.args[:3] == ("0123456789ab.0", 7, how)
 
 

@@ -13,8 +13,8 @@ from holdfast._core.requests import Command, Now, Sleep, UnixTime, WireError
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast.errors import LeaseLost, LockTimeout
 from holdfast.legacy import _migrating
+from holdfast_lab.judge import evidence
 from holdfast_lab.judge.evidence import Evidence
-from holdfast_lab.judge.evidence import Hold as Held
 from holdfast_lab.sim import faults
 from holdfast_lab.sim.lock_client import Lease, Lock, spec
 from holdfast_lab.sim.server import Server
@@ -271,7 +271,7 @@ def _lost(world: World, wire: Any, call: Any, share: float) -> bool:
 
 def judge(case: Evidence, outcome: Outcome) -> None:
     """Return the holders and their times; for `Migrating`, both halves count."""
-    told: dict[str, dict[str, list[Held]]] = {}
+    told: dict[str, dict[str, list[evidence.Hold]]] = {}
     for lock, scene in case.scenes.items():
         for hold in scene.holds:
             told.setdefault(hold.who, {}).setdefault(lock, []).append(hold)
@@ -290,7 +290,7 @@ def judge(case: Evidence, outcome: Outcome) -> None:
     outcome.took_over = sum(hold.how != "release" for scene in case.scenes.values() for hold in scene.holds[:-1])
 
 
-def _spans(by_lock: dict[str, list[Held]], halves: int) -> Iterator[tuple[float, float]]:
+def _spans(by_lock: dict[str, list[evidence.Hold]], halves: int) -> Iterator[tuple[float, float]]:
     locks = list(by_lock.values())
     if halves == 1:
         yield from ((hold.taken.at, hold.end) for hold in locks[0] if hold.end > hold.taken.at)

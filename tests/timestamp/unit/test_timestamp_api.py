@@ -11,7 +11,7 @@ import pytest
 from holdfast import legacy
 from holdfast._core import timestamp
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, Command, NotSent, Now, Request, Run, Sleep, UnixTime
+from holdfast._core.requests import Answer, Command, NotSent, Now, Request, RunScript, Sleep, UnixTime
 from holdfast._core.timestamp import Hold, Stamp, Strange, read
 from holdfast.legacy import aio
 from holdfast.legacy._shared import AioBase, Base
@@ -99,7 +99,7 @@ class Machine:
         try:
             request = operation.send(None)
             while True:
-                if self.away and isinstance(request, Run | Command):
+                if self.away and isinstance(request, RunScript | Command):
                     request = operation.throw(NotSent("no connection"))
                 else:
                     request = operation.send(self._do(request))
@@ -115,7 +115,7 @@ class Machine:
                 self.now += seconds
             case Command():
                 return Answer(self.server.execute(*request.args), self.now, self.now)
-            case Run():
+            case RunScript():
                 sent, raw = self.now, self.server.run(request.script, request.keys, request.args)
                 self.now += self.slow
                 return Answer(request.script.parse(raw), sent, self.now)

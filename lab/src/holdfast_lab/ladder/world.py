@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from holdfast._core.requests import AskPlace, Call, Now, Run, ServerRequest, Sleep, UnixTime, WireError
+from holdfast._core.requests import AskPlace, Call, Now, RunScript, ServerRequest, Sleep, UnixTime, WireError
 from holdfast.testing.keyspace import Keyspace
 from holdfast_lab.ladder.locks import HERE, KEY, TTL, LockOfLadder
 from holdfast_lab.sim.network import END, Wire
@@ -43,7 +43,7 @@ class TellingServer(Server):
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         replies = super().serve(wire, call)
-        asked = (call.script.name.rpartition("/")[2], *call.keys, *call.args) if isinstance(call, Run) else call.args
+        asked = (call.script.name.rpartition("/")[2], *call.keys, *call.args) if isinstance(call, RunScript) else call.args
         words = [SCRIPTS.get(str(word)) or _shown(word) for word in asked]
         if words[0] == "EVAL":
             words = [words[1], *words[3:]]  # leave out the number of keys

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast._core.lock.ports import Then
-from holdfast._core.requests import Call, Command, NotSent, Run, Unknown, WireError
+from holdfast._core.requests import Call, Command, NotSent, RunScript, Unknown, WireError
 from holdfast_lab.sim.virtual_time import Entry
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def typed(call: Call, reply: Any) -> Any:
     """Return a reply as operations expect it. The reply of a script is parsed. All other replies are unchanged."""
     if isinstance(reply, WireError):
         return reply
-    return call.script.parse(reply) if isinstance(call, Run) else reply
+    return call.script.parse(reply) if isinstance(call, RunScript) else reply
 
 
 def show(call: Call) -> str:

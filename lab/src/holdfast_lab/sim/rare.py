@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from holdfast._core.inspect.break_lock import BREAK_PERMITS
 from holdfast._core.lock.replies import ACQUIRE, RELEASE
 from holdfast._core.names import PREFIX, guard_key, lock_keys
-from holdfast._core.requests import Call, Run
+from holdfast._core.requests import Call, RunScript
 from holdfast_lab.sim.faults import mishaps, move, turn_away
 from holdfast_lab.sim.network import Push, Wire
 from holdfast_lab.sim.server import Server
@@ -260,7 +260,7 @@ class Revoked(Theme):
     @staticmethod
     def _revoke(world: World, server: Server, name: str, token: str) -> None:
         if server.reachable and not (server.hung or server.refusing):
-            server.visit(Run(RELEASE, lock_keys(name, PREFIX.decode(), None), (token, "bury"), 1.0))
+            server.visit(RunScript(RELEASE, lock_keys(name, PREFIX.decode(), None), (token, "bury"), 1.0))
             world.rare["rare revoked"] += 1
 
     def counts(self, world: World) -> Counter[str]:
@@ -438,7 +438,7 @@ class Lowered(Theme):
         leases = " ".join(server.whose(token) for token in found)
         marks = [hashlib.sha1(token, usedforsecurity=False).hexdigest()[:16] for token in found]
         world.note("fault", server.name, keys[0].decode(), until=world.now, note="foreign break", lease=leases)
-        server.visit(Run(BREAK_PERMITS, keys, ("ops", *marks), 1.0))
+        server.visit(RunScript(BREAK_PERMITS, keys, ("ops", *marks), 1.0))
         world.rare["rare broken together"] += len(found) > 1
 
     def counts(self, world: World) -> Counter[str]:
@@ -679,7 +679,7 @@ class Overtaken(Theme):
         rng = self._rng(seed, "replies")
 
         def trail(wire: Wire, call: Call) -> bool:
-            if isinstance(call, Run) and call.script is ACQUIRE:
+            if isinstance(call, RunScript) and call.script is ACQUIRE:
                 late = rng.choice((0.0, 0.04)) * rng.random()
                 wire.down.stalled = world.now + late
                 world.rare["rare trailing"] += late > 0

@@ -31,7 +31,7 @@ from holdfast._core.lock.spec import Spec
 from holdfast._core.rendezvous import barrier, latch
 from holdfast._core.rendezvous.barrier import BARRIER, BarrierSpec, Broken, Participant
 from holdfast._core.rendezvous.latch import LATCH, Forgotten, LatchSpec
-from holdfast._core.requests import Call, Run, Sleep, WireError
+from holdfast._core.requests import Call, RunScript, Sleep, WireError
 from holdfast_lab.sim.network import Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.worker import Cancelled, Worker
@@ -64,22 +64,22 @@ class Rendezvous(Server):
     """The key of the latch or event; empty until a script uses it."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
-        if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:
+        if not isinstance(call, RunScript) or call.script not in {BARRIER, LATCH}:
             return super().serve(wire, call)
         before = self._places(call)
         answers = super().serve(wire, call)
         self._look(call, before)
         return answers
 
-    def visit(self, call: Run[Any]) -> None:
+    def visit(self, call: RunScript[Any]) -> None:
         before = self._places(call)
         super().visit(call)
         self._look(call, before)
 
-    def _places(self, call: Run[Any]) -> list[bytes]:
+    def _places(self, call: RunScript[Any]) -> list[bytes]:
         return list(self.keyspace.execute("ZRANGE", call.keys[1], 0, -1)) if call.script is BARRIER else []
 
-    def _look(self, call: Run[Any], before: list[bytes]) -> None:
+    def _look(self, call: RunScript[Any], before: list[bytes]) -> None:
         key = call.keys[0]
         if call.script is LATCH:
             self.flag = key

@@ -13,7 +13,7 @@ from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.lock.spec import milliseconds
 from holdfast._core.names import PREFIX, guard_key
 from holdfast._core.quorum.votes import DECLARE_NEW
-from holdfast._core.requests import Call, Command, Refused, Run
+from holdfast._core.requests import Call, Command, Refused, RunScript
 from holdfast._lua import codes
 from holdfast.testing.history import process_of
 from holdfast.testing.keyspace import Keyspace, ReplyError
@@ -161,9 +161,9 @@ class Server:
         world = self.world
         keyspace = self.keyspace
         keyspace.now = self._tick()
-        if self.refusing and (isinstance(call, Run) or call.args[0] != "SUBSCRIBE"):
+        if self.refusing and (isinstance(call, RunScript) or call.args[0] != "SUBSCRIBE"):
             return [Refused(self.refusing, self.name)]
-        if isinstance(call, Run):
+        if isinstance(call, RunScript):
             self.asked_for[call.script.name] += 1
             raw = self._run(call)
         elif call.args[0] == "SUBSCRIBE":
@@ -181,13 +181,13 @@ class Server:
             self._publish()
         if self._past is not None:
             self._remember()
-        if isinstance(call, Run) or call.args[0] not in {"PING", "SUBSCRIBE"}:
-            self.look(more=isinstance(call, Run) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)})
+        if isinstance(call, RunScript) or call.args[0] not in {"PING", "SUBSCRIBE"}:
+            self.look(more=isinstance(call, RunScript) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)})
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
 
-    def _run(self, call: Run[Any]) -> Any:
+    def _run(self, call: RunScript[Any]) -> Any:
         """Run a script. While the slot is moved, run the form of the script for a single key instead.
 
         With a real server, the client sends this form after the reply TRYAGAIN.
@@ -215,7 +215,7 @@ class Server:
         self.keyspace.execute(*command)
         self.look()
 
-    def visit(self, call: Run[Any]) -> None:
+    def visit(self, call: RunScript[Any]) -> None:
         """Run one of the library's scripts at once, without a connection."""
         self.keyspace.now = self._tick()
         self.keyspace.run(call.script, call.keys, call.args)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._core.requests import Run
+from holdfast._core.requests import RunScript
 from holdfast_lab.sim.network import END
 from holdfast_lab.sim.virtual_time import EPOCH, Entry, Stuck
 from holdfast_lab.sim.world import World
@@ -200,7 +200,7 @@ class Stepwise(World):
             if message is END or not pipe.wire.open:
                 continue
             yield "lost-request" if pipe is pipe.wire.up else "lost-reply", _of(pipe), pipe.wire.cut
-            if isinstance(message, Run):
+            if isinstance(message, RunScript):
                 yield "slow", _of(pipe), partial(self.held.append, (self.now, pipe))
                 yield "duplicate", _of(pipe), partial(self._double, pipe)
 
@@ -258,5 +258,5 @@ def _of(pipe: Pipe) -> str:
     if pipe is wire.down:
         what = "end" if message is END else "push" if hasattr(message, "channel") else "reply"
     else:
-        what = "end" if message is END else str(message.script.name if isinstance(message, Run) else message.args[0])
+        what = "end" if message is END else str(message.script.name if isinstance(message, RunScript) else message.args[0])
     return f"{wire.label} {what}"

@@ -22,8 +22,8 @@ from holdfast._core.requests import (
     Outcome,
     RegisterWaiter,
     Replicate,
-    Run,
     RunOn,
+    RunScript,
     SendUntilAnswered,
     ServerRequest,
     Sleep,
@@ -189,7 +189,7 @@ class Worker:
         """Carry out one request of an operation. Return its reply, or `LATER` if the reply arrives later."""
         process = self.process
         match request:
-            case Run() | Command():
+            case RunScript() | Command():
                 return self.carry_out(request)
             case Now():
                 return process.clock()
@@ -243,7 +243,7 @@ class Worker:
         process = self.process
         wire = self._wire_to(server or process.server)
         self.pending = asked = Ticket(self)
-        if isinstance(call, Run) and call.script in TAKING:
+        if isinstance(call, RunScript) and call.script in TAKING:
             self.asked_first = self.asked_first or process.world.now
             if call.args[2] and not self.asked_to_join:
                 self.asked_to_join = process.world.now

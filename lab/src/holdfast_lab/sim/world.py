@@ -22,7 +22,7 @@ from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.owner import Reference
-from holdfast._core.lock.ports import Held, Wait
+from holdfast._core.lock.ports import LeaseOwner, Wait
 from holdfast._core.lock.records import HeldLease, Waiter
 from holdfast._core.lock.renewal import register
 from holdfast._core.names import PREFIX
@@ -30,7 +30,7 @@ from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.requests import (
     Answer,
     NotSent,
-    Run,
+    RunScript,
 )
 from holdfast._core.single_flight.coalesce import Coalescer
 from holdfast.testing.history import Event
@@ -394,7 +394,7 @@ class Process:
     def attend(self, at: float) -> None:
         self.wake_by(at)
 
-    def keep_alive(self, held: Held) -> None:
+    def keep_alive(self, held: LeaseOwner) -> None:
         held.held_lease.owner = weakref.ref(held)
         self.node.want_record(self.clock(), held.held_lease.spec.prefix)
         self.wake_by(self.node.renewing.watch(held.held_lease))
@@ -405,7 +405,7 @@ class Process:
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         self._node(endpoint).renewing.forget(held_lease.token)
 
-    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+    def send_until_answered(self, endpoint: Endpoint, call: RunScript[int], until: float) -> None:
         self._node(endpoint).send_until_answered(call, until)
 
     def call(self, what: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from holdfast._core.rendezvous import barrier, latch
-from holdfast._core.requests import Run as Call
+from holdfast._core.requests import RunScript as Call
 from holdfast._core.requests import Sleep
 from holdfast_lab.judge import rendezvous_rules as rules_of
 from holdfast_lab.judge.coverage import Coverage

@@ -36,7 +36,7 @@ class World(Protocol):
 
 
 @dataclass(slots=True)
-class Run(Generic[P]):
+class HistoryResult(Generic[P]):
     """The history of a seed, and the violations of the rules in it."""
 
     seed: int

@@ -14,7 +14,7 @@ from holdfast_lab.sim.faults import mishaps
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import Stuck, Weather
 from holdfast_lab.sim.world import World
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.result import HistoryResult
 
 
 class Drawn(Protocol):
@@ -69,7 +69,7 @@ class History(Generic[P]):
             coverage.events += len(self.world.history)
         return self.found
 
-    def tell(self, coverage: Coverage | None = None) -> Run[P]:
+    def tell(self, coverage: Coverage | None = None) -> HistoryResult[P]:
         """Run the history, and judge it. Add the verdicts to ``coverage``, unless it is None."""
         try:
             self.go()
@@ -78,7 +78,7 @@ class History(Generic[P]):
         except Exception as error:  # noqa: BLE001 - report any exception with the seed
             self.found.append(Violation(self.fails, f"the history raised {error!r}"))
         self.world.close()
-        return Run(self.seed, self.profile, self.world, self.judge(coverage), self.counts)
+        return HistoryResult(self.seed, self.profile, self.world, self.judge(coverage), self.counts)
 
     def stuck(self) -> str:
         """Describe a history in which no step is possible."""
@@ -92,7 +92,7 @@ class History(Generic[P]):
 class Told(Protocol):
     """A history that a swarm has drawn, and that has not run yet."""
 
-    def tell(self, coverage: Coverage | None = None) -> Run[Any]:
+    def tell(self, coverage: Coverage | None = None) -> HistoryResult[Any]:
         """Run the history, and judge it. Add the verdicts to ``coverage``, unless it is None."""
 
 
@@ -112,7 +112,7 @@ class Swarm(NamedTuple):
         rules = (*(rule for rule in self.rules if rule not in theme.unjudged), *theme.more_rules)
         return Swarm(self.history, theme.swarms[of], rules, theme)
 
-    def simulate(self, seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Any]:
+    def simulate(self, seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> HistoryResult[Any]:
         """Run the history of a seed, and judge it. Add the verdicts to ``coverage``, unless it is None."""
         run = self.history(seed, trace=trace, theme=self.theme).tell(coverage)
         run.counts.update(self.theme.counts(run.world))

@@ -48,7 +48,7 @@ from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.sim.theme import Theme
-from holdfast_lab.swarms.result import Run
+from holdfast_lab.swarms.result import HistoryResult
 from holdfast_lab.wired.cluster import FIRST_PORT, HOST, Nodes
 from holdfast_lab.wired.foreign_clients import AioClient, SyncClient
 from holdfast_lab.wired.machine import Loop, Machine, Process
@@ -318,7 +318,7 @@ class History:
         """Random numbers that only histories under a theme use."""
         self.network = Network(world, rng, profile.delay, **profile.faults, counts=self.counts)
         self.impatient = profile.impatient
-        self.run = Run(seed, profile, world, [], self.counts)
+        self.run = HistoryResult(seed, profile, world, [], self.counts)
         rates = (profile.rates[0], *profile.more_rates)
         complain = partial(self._violated, "T2")
         self.nodes: Nodes | None = None
@@ -352,7 +352,7 @@ class History:
         self._asked = 0
         world.watchers.append(self._look)
 
-    def tell(self, coverage: Coverage | None = None) -> Run[Profile]:
+    def tell(self, coverage: Coverage | None = None) -> HistoryResult[Profile]:
         """Run the history to its end, and judge it. Add the verdicts to ``coverage``, unless it is None."""
         try:
             self._tell()

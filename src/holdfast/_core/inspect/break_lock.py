@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from holdfast._core.election import NOTIFY_OBSERVERS
 from holdfast._core.inspect.scan import Field, keys_of, look
 from holdfast._core.names import guard_key, side_key
-from holdfast._core.requests import AskPlace, Conflict, Now, Run, Sleep, WireError, in_the_way
+from holdfast._core.requests import AskPlace, Conflict, Now, RunScript, Sleep, WireError, in_the_way
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
@@ -75,10 +75,10 @@ async def break_lock(
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock has a quarantine
         keys += (guard_key(prefix),)
-    answers = await _everywhere(where, Run(BREAK_LOCK, keys, (mark, by), where.timeout))
+    answers = await _everywhere(where, RunScript(BREAK_LOCK, keys, (mark, by), where.timeout))
     if leads:
         try:
-            await AskPlace(0, Run(NOTIFY_OBSERVERS, (side_key(key, b"observers"),), (), where.timeout))
+            await AskPlace(0, RunScript(NOTIFY_OBSERVERS, (side_key(key, b"observers"),), (), where.timeout))
         except WireError:
             pass  # observers look again by themselves after a while
     return answers
@@ -90,10 +90,10 @@ async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> 
     ``marks``: hashes of the holders' tokens, as an inspection shows them. ``by``: as in `break_lock`. Raises WireError if no
     server replies.
     """
-    return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
+    return await _everywhere(where, RunScript(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 
 
-async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireError]:
+async def _everywhere(where: Field, call: RunScript[Outcome]) -> list[Outcome | WireError]:
     answers: list[Outcome | WireError] = []
     for place in range(where.places):
         try:

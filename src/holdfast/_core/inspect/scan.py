@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast._core.control_records import CONTROL_RECORDS
 from holdfast._core.names import home, literal, record_key, side_key
-from holdfast._core.requests import AskPlace, Command, Refused, Run, WireError
+from holdfast._core.requests import AskPlace, Command, Refused, RunScript, WireError
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script
 
@@ -157,7 +157,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
         for place in range(where.places):
             left = [record for record in some if records[record] is None]
             if left:
-                ask = AskPlace(place, Run(CONTROL_RECORDS, tuple(left), (), where.timeout))
+                ask = AskPlace(place, RunScript(CONTROL_RECORDS, tuple(left), (), where.timeout))
                 try:
                     records |= dict(zip(left, (await retry_idempotent(ask)).value, strict=True))
                 except WireError:
@@ -174,7 +174,7 @@ async def look(where: Field, keys: list[bytes], most: int = 1, records: Records 
     records = {} if records is None else records
     seen = []
     for group in where.together(keys):
-        call = Run(SCAN, tuple(key for lock in group for key in keys_of(lock)), (most,), where.timeout)
+        call = RunScript(SCAN, tuple(key for lock in group for key in keys_of(lock)), (most,), where.timeout)
         sights: list[list[Sight] | list[None]] = []
         failure: WireError | None = None
         for place in range(where.places):

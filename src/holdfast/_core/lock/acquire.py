@@ -33,7 +33,7 @@ from holdfast._core.requests import (
     Now,
     Refused,
     RegisterWaiter,
-    Run,
+    RunScript,
     Sleep,
     TimedOut,
     TooFew,
@@ -270,7 +270,7 @@ async def ask(
             if isinstance(first, WireError):  # `_core.lock.uncontended` has sent the first request
                 raise first
             if first is None:
-                first = await Run(script, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
+                first = await RunScript(script, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.maybe_in_flight = doubt or isinstance(error, Unknown)
             first, failures = None, failures + 1

@@ -15,7 +15,7 @@ from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import GRACE_S, Busy, read_list
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, NewToken, Now, Refused, Run, RunOn, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, NewToken, Now, Refused, RunOn, RunScript, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
     args = [value for attempt in attempts for value in (attempt.token, attempt.spec.first_ms)]
     keys = tuple(key for attempt in attempts for key in attempt.spec.keys)
     try:
-        answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
+        answer = await RunScript(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
         return 0  # the caller then asks for the first lock alone, and learns whether a request without a reply has acquired it
@@ -282,7 +282,7 @@ async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
     while True:
         timeout = min(spec.timeout for spec in specs)
         try:
-            answer = await Run(MULTI_RELEASE, keys, args, timeout if not failures else min(timeout, 0.5))
+            answer = await RunScript(MULTI_RELEASE, keys, args, timeout if not failures else min(timeout, 0.5))
         except WireError as error:
             resent = resent or isinstance(error, Unknown)
             failures += 1

@@ -21,7 +21,7 @@ from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, regist
 from holdfast._core.lock.server_queue import SlotMoved, Waiting, refreshment
 from holdfast._core.lock.spec import Spec, milliseconds
 from holdfast._core.names import channel, record_key
-from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, Subscriber, WireError
+from holdfast._core.requests import Call, Command, Down, NotSent, Refused, RunScript, Subscriber, WireError
 from holdfast._lua import codes
 
 RECORD_EVERY_S = 20.0
@@ -308,7 +308,7 @@ class Node:
         spec = attempt.spec
         self.send_until_answered(revocation(attempt), self.clock() + spec.timeout + spec.first_ttl, local_queue)
 
-    def send_until_answered(self, call: Run[int], until: float, local_queue: ReleaseListener | None = None) -> None:
+    def send_until_answered(self, call: RunScript[int], until: float, local_queue: ReleaseListener | None = None) -> None:
         """Have the keeper thread send a call until the server replies, or until monotonic time ``until``.
 
         ``local_queue``: object to notify after the first reply or failure; None: no object. Any thread may call this.

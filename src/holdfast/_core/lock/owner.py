@@ -29,7 +29,7 @@ class Owner(Protocol):
         return
 
 
-class Held(Protocol):
+class OwnedLease(Protocol):
     """A lease that this process holds (`HeldLease`), as far as this module uses it."""
 
     lost: str
@@ -43,7 +43,7 @@ def nobody() -> None:
     return None
 
 
-def is_held_by(held_lease: Held, caller: int, *, inside: bool = False) -> bool:
+def is_held_by(held_lease: OwnedLease, caller: int, *, inside: bool = False) -> bool:
     """Return True if the thread or task with the id ``caller`` holds this lease.
 
     ``inside``: True to require also that a ``with`` statement acquired the lease.

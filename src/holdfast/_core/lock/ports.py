@@ -15,7 +15,7 @@ from holdfast._core.lock.records import Attempt, Queue
 from holdfast._core.lock.renewal import LeaseKeeper
 from holdfast._core.lock.replies import Scripts
 from holdfast._core.lock.spec import Spec, scripts
-from holdfast._core.requests import Call, Run
+from holdfast._core.requests import Call, RunScript
 
 if TYPE_CHECKING:
     from holdfast._core.lock.records import HeldLease
@@ -40,8 +40,8 @@ class PendingUndo(NamedTuple):
     """
 
     at: float
-    call: Run[int]
-    again: Run[int]
+    call: RunScript[int]
+    again: RunScript[int]
     """Request to send after ``call`` got no reply. It also makes the server refuse a late copy of ``call``."""
     until: float
     """Monotonic time, in seconds, at which the lease ends. The request is not repeated after that."""
@@ -116,7 +116,7 @@ class QueuePort(Protocol):
         """
 
 
-class Held(Owner, Protocol):
+class LeaseOwner(Owner, Protocol):
     """An object that owns a lease, such as a load of a cache. The keeper notifies it if the lease is lost."""
 
     __slots__ = ()

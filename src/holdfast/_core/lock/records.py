@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from holdfast._core.lock.owner import Owner, nobody
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.spec import Spec, margin, scripts
-from holdfast._core.requests import Answer, Outcome, Run, Slot, WireError
+from holdfast._core.requests import Answer, Outcome, RunScript, Slot, WireError
 from holdfast._core.struct import Struct
 
 INFINITY = float("inf")
@@ -280,7 +280,7 @@ class Attempt:
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
     @property
-    def introduction(self) -> Run[int] | None:
+    def introduction(self) -> RunScript[int] | None:
         """Return the request that stores the candidate's name on the server, for an attempt of an election; otherwise None."""
         return None
 
@@ -631,14 +631,14 @@ class HeldLease:
         """
         return self
 
-    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
+    def giving_back(self, *, revoke: bool, timeout: float) -> RunScript[int]:
         """Return the request that releases the lock.
 
         ``revoke``: True if a copy of the acquire request may still arrive. The server then refuses that copy. ``timeout``:
         maximum seconds to wait for the reply.
         """
         how = "bury" if revoke else "release"
-        return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
+        return RunScript(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def may_extend(self, now: float, ttl: float) -> None:
         """Note that a request sent at ``now`` may extend the lease to ``ttl`` seconds, whether or not its reply arrives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast._core.lock.records import INFINITY, Attempt
 from holdfast._core.lock.spec import Spec, scripts
 from holdfast._core.operation import Dropped
-from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUntilAnswered, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, NotSent, Now, Refused, RunScript, SendUntilAnswered, Sleep, Unknown, WireError
 
 
 async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
@@ -21,7 +21,9 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
     try:
         for limit in (0.2, 0.1):  # with `GRACE_S`, an attempt that gives up ends less than a second after its time
             try:
-                await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
+                await RunScript(
+                    scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit)
+                )
             except (NotSent, Unknown):
                 mode = "bury"
             except Refused as error:
@@ -50,13 +52,13 @@ async def _leave_to_keeper(attempt: Attempt, latest: float) -> None:
     await SendUntilAnswered(revocation(attempt), max(latest, await Now() + spec.timeout + spec.first_ttl))
 
 
-def revocation(attempt: Attempt) -> Run[int]:
+def revocation(attempt: Attempt) -> RunScript[int]:
     """Return the request that revokes an attempt's token.
 
     The server then removes the attempt's lock or queue position, and refuses late copies of its requests.
     """
     spec = attempt.spec
-    return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
+    return RunScript(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
 async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, attempt: Attempt | None = None) -> bool:
@@ -79,7 +81,7 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
                 if isinstance(first, WireError):
                     raise first
                 if first is None:
-                    first = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
+                    first = await RunScript(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
             except WireError as error:
                 first = None
                 resent = resent or isinstance(error, Unknown)

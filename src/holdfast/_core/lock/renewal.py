@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from holdfast._core.lock.records import INFINITY, HeldLease
 from holdfast._core.lock.spec import GRID, Spec, answer_within, milliseconds, scripts, whole
-from holdfast._core.requests import Run
+from holdfast._core.requests import RunScript
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
@@ -52,14 +52,14 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
     return state > 0, sent, state != codes.UNNUMBERED
 
 
-def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
+def renewal(spec: Spec, token: str, ttl: float, made: float) -> RunScript[list[int]]:
     """Return the request that renews the lease for ``ttl`` seconds.
 
     ``made``: monotonic time, in seconds, at which the request is created; also its sequence number. If one renewal
     overtakes another, the server keeps the lease of the renewal with the higher number.
     """
     timeout = min(spec.timeout, answer_within(ttl))
-    return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
+    return RunScript(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
 
 
 class Renew(NamedTuple):
@@ -73,7 +73,7 @@ class Renew(NamedTuple):
     made: float
 
 
-def renewals(batch: list[Renew]) -> Run[list[int]]:
+def renewals(batch: list[Renew]) -> RunScript[list[int]]:
     """Return one request for all these renewals. Plain locks and permits must not be mixed."""
     keys: list[bytes] = []
     args: list[str | int] = []
@@ -82,7 +82,7 @@ def renewals(batch: list[Renew]) -> Run[list[int]]:
         args += held_lease.token, milliseconds(ttl), int(made * 1e6)
     timeout = min(renew.held_lease.spec.timeout for renew in batch)
     timeout = min(timeout, answer_within(min(renew.ttl for renew in batch)))
-    return Run(scripts(batch[0].held_lease.spec).renew, tuple(keys), tuple(args), timeout)
+    return RunScript(scripts(batch[0].held_lease.spec).renew, tuple(keys), tuple(args), timeout)
 
 
 class LeaseKeeper(Protocol):

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable
 from holdfast._core.lock.records import Attempt, Waiter
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, MUTEX, Busy, Held, Reply
 from holdfast._core.lock.spec import margin, milliseconds, scripts
-from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
+from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, RunScript, TimedOut, WireError
 from holdfast._core.struct import Struct
 
 INFINITY = float("inf")
@@ -69,7 +69,7 @@ class Refresh(Struct):
         self.batch = batch
 
 
-def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
+def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> RunScript[tuple[bool, list[Reply]]]:
     """Return the request that refreshes these waiters, which must have the same kind of lock, inbox and ``quarantine=``.
 
     ``channel``: name of their inbox (pub/sub channel). ``timeout``: maximum seconds to wait for the reply.
@@ -79,7 +79,7 @@ def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tupl
     args: list[bytes | str | int] = [channel]
     for waiter in batch:
         args += waiter.attempt.token, milliseconds(waiter.requested_ttl)
-    return Run(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
+    return RunScript(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
 
 
 class Waiting:
@@ -187,7 +187,7 @@ class Waiting:
         if not now <= self.round_at <= now + REFRESH_EVERY_S:
             self.round_at = now + REFRESH_EVERY_S
 
-    def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
+    def on_message(self, token: str, fence: int, now: float) -> RunScript[int] | None:
         """Handle the message that the lock was handed over to ``token`` with this fence.
 
         If the attempt with this token has ended, return a request that hands the lock over to the next client. Otherwise
@@ -202,7 +202,7 @@ class Waiting:
                 return None  # a copy of the message, or a forged one, whose sender must not make this process flood the server
             self._handed_on[token] = now
             spec = attempt.spec
-            return Run(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
+            return RunScript(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast._core import permit
 from holdfast._core.lock.replies import RELEASE, RENEW
-from holdfast._core.requests import Call, Run
+from holdfast._core.requests import Call, RunScript
 from holdfast._lua import Script, whole_number
 
 
@@ -40,14 +40,14 @@ _ALONE: dict[Script[Any], _Alone] = {
 }
 
 
-def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
+def single_key_form(call: Call, *, half: bool) -> RunScript[Any] | None:
     """Return a call that renews or releases a lock with the lock's own key only, for a slot that is being moved.
 
     Return None if there is no such call. The original call then has to wait until the slot has moved. ``half``: True if the
     original call may have been carried out in part. A release deletes the lock's own key first, so a missing key then counts as
     a success.
     """
-    if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:
+    if type(call) is not RunScript or len(call.keys) != 3 or call.script not in _ALONE:
         return None
     token, ttl = call.args[:2]
-    return Run(_ALONE[call.script][half], call.keys[:1], (token, ttl if isinstance(ttl, int) else 0), call.timeout)
+    return RunScript(_ALONE[call.script][half], call.keys[:1], (token, ttl if isinstance(ttl, int) else 0), call.timeout)

@@ -16,7 +16,7 @@ from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import read_reply
 from holdfast._core.lock.spec import Spec, margin, milliseconds
-from holdfast._core.requests import Answer, Conflict, NewToken, NotSent, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Conflict, NewToken, NotSent, Refused, RunScript, Sleep, Unknown, WireError
 from holdfast._lua import Script, codes
 
 TRIES = 3
@@ -138,7 +138,7 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
     for left in reversed(range(TRIES)):
         doubt, heir.maybe_in_flight, heir.may_be_on_server = heir.maybe_in_flight, True, True
         try:
-            answer = await Run(EXCHANGE_TOKEN, spec.granting, (*args, *spec.guarded), spec.timeout)
+            answer = await RunScript(EXCHANGE_TOKEN, spec.granting, (*args, *spec.guarded), spec.timeout)
         except WireError as error:
             heir.maybe_in_flight = heir.may_be_on_server = doubt or isinstance(error, Unknown)
             if not left or not isinstance(error, NotSent | Unknown):

@@ -49,7 +49,7 @@ from holdfast._core.requests import (
     NotSent,
     Now,
     Poll,
-    Run,
+    RunScript,
     Subscribe,
     TooFew,
     Unknown,
@@ -141,7 +141,7 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
     listening_on, attempt.listening_on = attempt.listening_on, set(range(len(server_set.names)) if attempt.listener_id else ())
     vote_round = VoteRound(server_set)
     now = await Now()
-    call: Call = Run(
+    call: Call = RunScript(
         VOTE,
         (*spec.keys, server_set.marker),
         (
@@ -232,7 +232,7 @@ async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadli
     server_set, spec = attempt.server_set, attempt.spec
     if sum(vote.fence == best.fence for vote in votes) < server_set.majority:
         confirmed = YesCount(len(granted), server_set.majority)
-        confirm = Run(CONFIRM, spec.keys[:2], (attempt.token, best.fence), ANSWER_LIMIT_S)
+        confirm = RunScript(CONFIRM, spec.keys[:2], (attempt.token, best.fence), ANSWER_LIMIT_S)
         calls: list[Call | None] = [confirm if number in granted else None for number in range(len(server_set.names))]
         await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
         if not confirmed.reached:
@@ -289,9 +289,12 @@ async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: 
         keys, token, timeout = attempt.spec.keys, attempt.token, attempt.spec.timeout
         heard = AllAnswered({number for number, mode in enumerate(modes) if mode == "leave" or (mode and interrupted)})
         calls: list[Call | None] = [
-            Run(RELEASE_VOTE, keys, (token, mode, listener_id), ANSWER_LIMIT_S) if mode else None for mode in modes
+            RunScript(RELEASE_VOTE, keys, (token, mode, listener_id), ANSWER_LIMIT_S) if mode else None for mode in modes
         ]
-        revoke, until = Run(RELEASE_VOTE, keys, (token, "bury", listener_id), timeout), await Now() + attempt.spec.first_ttl
+        revoke, until = (
+            RunScript(RELEASE_VOTE, keys, (token, "bury", listener_id), timeout),
+            await Now() + attempt.spec.first_ttl,
+        )
         await Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(revoke, number, until))
         for number, mode in enumerate(modes):
             if mode and interrupted and number not in heard.answers:

@@ -6,7 +6,7 @@ from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.records import BOUNDED, Grant, HeldLease
 from holdfast._core.lock.spec import margin
 from holdfast._core.quorum.votes import RELEASE_VOTE
-from holdfast._core.requests import Run
+from holdfast._core.requests import RunScript
 
 
 class NodeLease(HeldLease):
@@ -54,7 +54,7 @@ class NodeLease(HeldLease):
     def lost_with_it(self) -> HeldLease | None:
         return self.whole if self.whole.lost_majority() else None
 
-    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
+    def giving_back(self, *, revoke: bool, timeout: float) -> RunScript[int]:
         return self.whole.giving_back_at(self.number, revoke=revoke, timeout=timeout)
 
 
@@ -117,7 +117,7 @@ class QuorumLease(HeldLease):
         for node_lease in self.node_leases.values():
             node_lease.end()
 
-    def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> Run[int]:
+    def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> RunScript[int]:
         """Return the request that releases the vote of the server with index ``server``, even if that vote was never confirmed.
 
         ``revoke``: True to make the server refuse late copies of the vote request, too. ``timeout``: maximum seconds to wait
@@ -125,9 +125,9 @@ class QuorumLease(HeldLease):
         """
         node_lease = self.node_leases.get(server)
         doubt = revoke or server in self.doubtful or (node_lease is not None and not node_lease.believed)
-        return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
+        return RunScript(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
-    def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
+    def giving_back_to(self, server: int) -> tuple[RunScript[int], int, float]:
         """Return the arguments of a `GiveBack` request for the server with index ``server``."""
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 

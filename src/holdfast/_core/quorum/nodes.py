@@ -17,7 +17,7 @@ from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.lock.spec import Spec
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import RELEASE_VOTE, QuorumAttempt
-from holdfast._core.requests import Run, WireError
+from holdfast._core.requests import RunScript, WireError
 
 
 class QuorumNodes:
@@ -113,7 +113,7 @@ class QuorumNodes:
         votes."""
         assert isinstance(attempt, QuorumAttempt)
         spec, back = attempt.spec, _Back(local_queue, self._majority)
-        call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
+        call = RunScript(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
         for node in self.nodes:
             node.send_until_answered(call, self.clock() + spec.timeout + spec.first_ttl, back)
 

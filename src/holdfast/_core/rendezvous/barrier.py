@@ -26,7 +26,7 @@ from holdfast._core.requests import (
     KeepAlive,
     NewToken,
     Now,
-    Run,
+    RunScript,
     SendUntilAnswered,
     StopKeepAlive,
     Subscribe,
@@ -117,8 +117,8 @@ class ActionLease(HeldLease):
         super().__init__(grant)
         self.barrier_spec = barrier_spec
 
-    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:  # noqa: ARG002 - what is broken stays so
-        call: Run[int] = _run(self.barrier_spec, self.token, "break", "action")  # type: ignore[assignment]
+    def giving_back(self, *, revoke: bool, timeout: float) -> RunScript[int]:  # noqa: ARG002 - what is broken stays so
+        call: RunScript[int] = _run(self.barrier_spec, self.token, "break", "action")  # type: ignore[assignment]
         return call
 
 
@@ -178,10 +178,10 @@ def _read(raw: object) -> Said:
 BARRIER: Script[Said] = Script("rendezvous/barrier", _read)
 
 
-def _run(barrier_spec: BarrierSpec, token: str, *what: str | int) -> Run[Said]:
+def _run(barrier_spec: BarrierSpec, token: str, *what: str | int) -> RunScript[Said]:
     spec = barrier_spec.spec
     args = (barrier_spec.parties, spec.first_ms, barrier_spec.keep_ms, token, *what)
-    return Run(BARRIER, (*barrier_spec.keys, spec.keys[0]), args, spec.timeout)
+    return RunScript(BARRIER, (*barrier_spec.keys, spec.keys[0]), args, spec.timeout)
 
 
 async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
@@ -338,7 +338,7 @@ async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> No
     me.may_be_on_server = False  # not earlier, because an interrupted caller has to leave again
 
 
-async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: Run[Said]) -> None:
+async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: RunScript[Said]) -> None:
     await SendUntilAnswered(call, await Now() + barrier_spec.spec.timeout + barrier_spec.spec.ttl)
 
 

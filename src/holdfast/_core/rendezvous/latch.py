@@ -21,7 +21,7 @@ from holdfast._core.requests import (
     NewToken,
     Now,
     Refused,
-    Run,
+    RunScript,
     Sleep,
     Subscribe,
     Unsubscribe,
@@ -131,8 +131,8 @@ def _read(raw: object) -> Seen | Conflict | CountMismatch:
 LATCH: Script[Seen | Conflict | CountMismatch] = Script("rendezvous/latch", _read)
 
 
-def _run(latch: LatchSpec, *what: str | int) -> Run[Seen | Conflict | CountMismatch]:
-    return Run(LATCH, latch.keys, (latch.format, latch.count, latch.keep_ms, *what), latch.timeout)
+def _run(latch: LatchSpec, *what: str | int) -> RunScript[Seen | Conflict | CountMismatch]:
+    return RunScript(LATCH, latch.keys, (latch.format, latch.count, latch.keep_ms, *what), latch.timeout)
 
 
 async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch]) -> Seen:
@@ -228,7 +228,7 @@ async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tupl
 R = TypeVar("R")
 
 
-async def patiently(call: Run[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
+async def patiently(call: RunScript[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
     """Send a request again and again until the server replies. Return None if monotonic time ``until`` passes first.
 
     Raises WireError after ``patience`` seconds without a reply, or at once if the server refuses the request for good.

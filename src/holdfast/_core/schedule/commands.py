@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from holdfast._core.control_records import Malformed, digits
-from holdfast._core.requests import Command, NewToken, Run
+from holdfast._core.requests import Command, NewToken, RunScript
 from holdfast._core.retry import retry_idempotent
 from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeyed, UnknownJob, Unusable
 
@@ -146,7 +146,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
     for at in range(0, len(names) or 1, BATCH):
         batch = names[at : at + BATCH]
         wanted = (keys.base, keys.serving, *(key for name in batch for key in keys.job(name).looking()))
-        answer = (await retry_idempotent(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
+        answer = (await retry_idempotent(RunScript(JOBS, wanted, (BESIDE, entries), timeout))).value
         more = overview(batch, answer)
         found = Overview(more.exists, more.runners, [*found.jobs, *more.jobs])
     return found
@@ -177,5 +177,5 @@ async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | Unk
     """
     its = keys.job(job)
     request = await NewToken()
-    call = Run(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
+    call = RunScript(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
     return (await retry_idempotent(call)).value

@@ -13,7 +13,7 @@ a thread or task, and calls `ScheduleState.end` when the run has ended.
 from __future__ import annotations
 
 from holdfast._core.names import prefix_of
-from holdfast._core.requests import AwaitNotice, NewToken, Now, Run, Unsubscribe, WireError
+from holdfast._core.requests import AwaitNotice, NewToken, Now, RunScript, Unsubscribe, WireError
 from holdfast._core.schedule.job import REGISTER, Declared, Rival
 from holdfast._core.schedule.records import ServedJob, Todo
 from holdfast._core.schedule.state import BATCH, HERE, REACHABLE_S, ScheduleState
@@ -33,11 +33,13 @@ async def register(state: ScheduleState) -> None:
         more = bool(state.unregistered())
 
 
-def _register(state: ScheduleState, jobs: list[ServedJob], number: int, mode: str) -> Run[tuple[int, list[Declared] | Rival]]:
+def _register(
+    state: ScheduleState, jobs: list[ServedJob], number: int, mode: str
+) -> RunScript[tuple[int, list[Declared] | Rival]]:
     keys = (state.keys.base, state.keys.serving, state.keys.jobs, *(job.keys.job for job in jobs))
     facts = [fact for job in jobs for fact in (job.name, job.definition, job.timetable, job.agreed or job.origin)]
     head = (state.listener.listener_id, number, int(REACHABLE_S * 1000), state.host, mode)
-    return Run(REGISTER, keys, (*head, len(jobs), *facts), state.timeout)
+    return RunScript(REGISTER, keys, (*head, len(jobs), *facts), state.timeout)
 
 
 async def begin(state: ScheduleState) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.spec import margin
-from holdfast._core.requests import Answer, NotSent, Run, WireError
+from holdfast._core.requests import Answer, NotSent, RunScript, WireError
 from holdfast._core.schedule.job import (
     ATTEMPTS,
     SERVE,
@@ -322,7 +322,7 @@ class ScheduleState:
 
     # Outcomes
 
-    def request(self, items: list[JobReport], now: float) -> Run[Served | Late | Unusable]:
+    def request(self, items: list[JobReport], now: float) -> RunScript[Served | Late | Unusable]:
         """Return the request that contains these reports.
 
         Each request of a process has a higher sequence number than the last one, so that the server ignores late copies.
@@ -335,7 +335,7 @@ class ScheduleState:
         for item in items:
             keys += item.job.served
         args = [*head, *(arg for item in items for arg in item.args())]
-        return Run(SERVE, tuple(keys), tuple(args), self.timeout)
+        return RunScript(SERVE, tuple(keys), tuple(args), self.timeout)
 
     def failed(self, error: WireError, now: float) -> None:
         """Handle a request that got no reply. Its reports are sent again later, with the same tokens.

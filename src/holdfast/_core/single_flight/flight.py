@@ -28,7 +28,7 @@ from holdfast._core.requests import (
     NotSent,
     Now,
     Refused,
-    Run,
+    RunScript,
     SendUntilAnswered,
     Sleep,
     StopKeepAlive,
@@ -129,7 +129,7 @@ class LoadLease(HeldLease):
         self.fence = 0  # the next load may begin while this one's result is stored, which does not mean that a lease is lost
         self.entry = entry
 
-    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
+    def giving_back(self, *, revoke: bool, timeout: float) -> RunScript[int]:
         return _cancellation(self.entry, self.token, revoke=revoke, timeout=timeout)
 
 
@@ -175,7 +175,7 @@ class Load(Owner):
 # Asking
 
 
-async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
+async def _ask(entry: EntrySpec, call: RunScript[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
     """Send a request until the server replies or the outage budget is used up. Carrying it out twice must do no harm.
 
     The budget, `EntrySpec.outage_budget`, counts from monotonic time ``began``. If there is no connection, the error is raised
@@ -207,12 +207,12 @@ async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt 
             return answer
 
 
-def _cancellation(entry: EntrySpec, token: str, *, revoke: bool, timeout: float) -> Run[int]:
+def _cancellation(entry: EntrySpec, token: str, *, revoke: bool, timeout: float) -> RunScript[int]:
     return _ending(entry, (token, "bury" if revoke else "release", 0, ""), timeout)
 
 
-def _ending(entry: EntrySpec, args: tuple[bytes | str | int, ...], timeout: float) -> Run[int]:
-    return Run(CANCEL_LOAD, (*entry.spec.keys, entry.invalidated_before, entry.waiters), args, timeout)
+def _ending(entry: EntrySpec, args: tuple[bytes | str | int, ...], timeout: float) -> RunScript[int]:
+    return RunScript(CANCEL_LOAD, (*entry.spec.keys, entry.invalidated_before, entry.waiters), args, timeout)
 
 
 async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
@@ -397,14 +397,14 @@ async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | W
     return found
 
 
-def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id: str = "") -> Run[Seen | Conflict]:
+def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id: str = "") -> RunScript[Seen | Conflict]:
     spec = entry.spec
     load, state, floors = spec.keys
     keys = (entry.value, load, state, floors, entry.invalidated_before, entry.waiters)
     stale = milliseconds(policy.stale) if policy.stale > 0 else 0
     unread = "keep" if entry.keeps else "void"
     args = (token, spec.first_ms if token else 0, listener_id, stale, policy.early, entry.max_size + HEAD, unread)
-    return Run(GET_OR_LEASE, keys, args, spec.timeout)
+    return RunScript(GET_OR_LEASE, keys, args, spec.timeout)
 
 
 async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
@@ -543,14 +543,16 @@ class _Payload(NamedTuple):
     cost: float = 0.0
 
 
-def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload, older: str = "keep") -> Run[int | Conflict]:
+def _storing(
+    entry: EntrySpec, token: tuple[str, int, str], payload: _Payload, older: str = "keep"
+) -> RunScript[int | Conflict]:
     load, state, floors = entry.spec.keys
     keys = (entry.value, entry.fresh, load, state, floors, entry.invalidated_before, entry.waiters)
     kept = milliseconds(payload.stale) if payload.stale > 0 else 0
     tags = b"".join(b" " + tag for tag in marks(payload.tags))
     cost = max(0, int(payload.cost * 1e6))
     args = (*token, payload.kind, milliseconds(payload.ttl), kept, cost, tags, payload.data, older)
-    return Run(STORE, keys, args, entry.spec.timeout)
+    return RunScript(STORE, keys, args, entry.spec.timeout)
 
 
 # Without a load
@@ -569,7 +571,7 @@ async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: 
     """
     attempt = Attempt(entry.spec, await NewToken())
     load, state, floors = entry.spec.keys
-    taking = Run(TAKE_OVER, (load, state, floors), (attempt.token, entry.spec.first_ms), entry.spec.timeout)
+    taking = RunScript(TAKE_OVER, (load, state, floors), (attempt.token, entry.spec.first_ms), entry.spec.timeout)
     try:
         fence = (await _ask(entry, taking, await Now(), attempt)).value
         token = (attempt.token, fence, "bury" if attempt.maybe_in_flight else "release")
@@ -586,7 +588,7 @@ async def delete(entry: EntrySpec) -> bool:
     A load that is under way can no longer store its value. Raises WireError if the server does not reply.
     """
     load, state, _ = entry.spec.keys
-    call = Run(DELETE, (entry.value, entry.fresh, load, state, entry.waiters), (), entry.spec.timeout)
+    call = RunScript(DELETE, (entry.value, entry.fresh, load, state, entry.waiters), (), entry.spec.timeout)
     return bool((await _ask(entry, call, await Now())).value)
 
 
@@ -599,4 +601,6 @@ async def invalidate(entry: EntrySpec, tags: Iterable[str] | None = None) -> Non
     _, state, floors = entry.spec.keys
     which = (b"",) if tags is None else tuple(marks(tags))
     if which:
-        await _ask(entry, Run(INVALIDATE, (state, floors, entry.invalidated_before), which, entry.spec.timeout), await Now())
+        await _ask(
+            entry, RunScript(INVALIDATE, (state, floors, entry.invalidated_before), which, entry.spec.timeout), await Now()
+        )

@@ -28,8 +28,8 @@ from holdfast._core.requests import (
     Poll,
     RegisterWaiter,
     Replicate,
-    Run,
     RunOn,
+    RunScript,
     SendUntilAnswered,
     Sleep,
     StopKeepAlive,
@@ -389,7 +389,7 @@ class Driver(Runner):
             self._note_first(attempt, attempt.spec.acquire_frame.run(attempt.token), asked.result(), attempt.began)
         return grant
 
-    def _note_first(self, attempt: Attempt, call: Run[Any], reply: object, sent: float) -> None:
+    def _note_first(self, attempt: Attempt, call: RunScript[Any], reply: object, sent: float) -> None:
         """Store a reply as the attempt's first outcome. If the server lacks the script, note that nothing was executed."""
         if is_noscript(reply):
             attempt.may_be_on_server = attempt.maybe_in_flight = False
@@ -458,7 +458,7 @@ class Driver(Runner):
 
     def awaited(self, request: ServerAwaited) -> Awaitable[Any]:  # noqa: PLR0911 - one for each kind of request
         match request:
-            case Run() | Command():
+            case RunScript() | Command():
                 return self.call(request)
             case WaitLocally():
                 return self._wait_locally(request)

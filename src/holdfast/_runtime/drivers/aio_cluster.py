@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast._core.requests import Answer, Call, Command, WireError
 from holdfast._net.aio_connection import AioConnection
-from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Cluster, Hop, Part
+from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Cluster, ClusterEndpoint, Hop
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._net.system import System
@@ -20,7 +20,7 @@ class ShardDriver(Driver):
     """The driver of operations on the locks of a Cluster shard, in one event loop."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert isinstance(shard, Part)  # the whole Cluster, while the shard of the lock is not known yet
+        assert isinstance(shard, ClusterEndpoint)  # the whole Cluster, while the shard of the lock is not known yet
         super().__init__(process, shard)
         self._cluster = shard.cluster
 

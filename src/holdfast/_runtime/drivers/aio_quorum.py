@@ -17,8 +17,8 @@ from holdfast._core.requests import (
     NotSent,
     Now,
     Poll,
-    Run,
     RunOn,
+    RunScript,
     Sleep,
     Subscribe,
     Unsubscribe,
@@ -174,8 +174,8 @@ class Driver(Runner):
             task = self.loop.create_task(stream.exchange(packed, call.timeout))
             task.add_done_callback(on_reply)
 
-        new = isinstance(call, Run) and call.script.sha not in stream.told
-        if isinstance(call, Run):
+        new = isinstance(call, RunScript) and call.script.sha not in stream.told
+        if isinstance(call, RunScript):
             stream.told.add(call.script.sha)
         packed = pack(call, whole=new)
         future = stream.send(packed, call.timeout)

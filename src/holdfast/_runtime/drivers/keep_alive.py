@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.ports import Held
+    from holdfast._core.lock.ports import LeaseOwner
     from holdfast._core.lock.records import HeldLease, Waiter
     from holdfast._net.endpoint import Endpoint
     from holdfast._runtime.keeper.thread import Keeper
@@ -20,7 +20,7 @@ def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> N
         keeper.unregister_waiter(endpoint, waiter)
 
 
-def start(process: Process, endpoint: Endpoint, held: Held) -> None:
+def start(process: Process, endpoint: Endpoint, held: LeaseOwner) -> None:
     """Have the keeper renew a lease until it is released, or until the object that owns it is garbage-collected."""
     held_lease, keeper = held.held_lease, process.keeper
     held_lease.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, held_lease))

@@ -24,8 +24,8 @@ from holdfast._core.requests import (
     Outcome,
     RegisterWaiter,
     Replicate,
-    Run,
     RunOn,
+    RunScript,
     SendUntilAnswered,
     Sleep,
     StopKeepAlive,
@@ -217,7 +217,7 @@ class Driver(Runner):
         attempt.first = self._outcome(frame.run(held_lease.token), reply, sent)
         return None
 
-    def _outcome(self, call: Run[Any], reply: object, sent: float) -> Answer[Any] | WireError:
+    def _outcome(self, call: RunScript[Any], reply: object, sent: float) -> Answer[Any] | WireError:
         """Convert a reply to an answer or an error. If the server does not have the script, send its text first."""
         try:
             return self._answer(call, reply, sent)
@@ -226,7 +226,7 @@ class Driver(Runner):
 
     def do(self, request: ServerRequest) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of request
         match request:
-            case Run() | Command():
+            case RunScript() | Command():
                 return self.call(request)
             case NewToken():
                 return self.token()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._core.requests import Answer, Call, Command, WireError
-from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Hop, Part
+from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, ClusterEndpoint, Hop
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._net.sync_connection import Connection
@@ -23,7 +23,7 @@ class ShardDriver(Driver):
     """The driver of operations on the locks of a Cluster shard, in the calling thread."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert isinstance(shard, Part)  # the whole Cluster, while the shard of the lock is not known yet
+        assert isinstance(shard, ClusterEndpoint)  # the whole Cluster, while the shard of the lock is not known yet
         super().__init__(process, shard)
         self._cluster = shard.cluster
         self._drivers: dict[Endpoint, Driver] = {}

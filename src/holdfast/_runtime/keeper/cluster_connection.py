@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from holdfast._core.lock.ports import InboxAddress, Line, Then
 from holdfast._core.requests import Answer, Call, NotSent, Refused, WireError
-from holdfast._net.cluster import ASKING, Part, Redirects, Shard
+from holdfast._net.cluster import ASKING, ClusterEndpoint, Redirects, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.slots import slot_of
@@ -47,7 +47,7 @@ class ShardLine:
     busy = False
 
     def __init__(self, keeper: Lines, shard: Endpoint, system: System = SYSTEM) -> None:
-        assert isinstance(shard, Part)
+        assert isinstance(shard, ClusterEndpoint)
         self._keeper = keeper
         self._clock = system.clock
         self._endpoint = shard

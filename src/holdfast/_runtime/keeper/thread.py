@@ -24,7 +24,7 @@ from holdfast._core.lock.ports import Line
 from holdfast._core.lock.records import Attempt, HeldLease, Waiter
 from holdfast._core.lock.renewal import register
 from holdfast._core.lock.spec import Spec
-from holdfast._core.requests import Answer, Command, NotSent, Run, Subscriber
+from holdfast._core.requests import Answer, Command, NotSent, RunScript, Subscriber
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
@@ -272,7 +272,7 @@ class Keeper:
                 coalescer = self._coalescers.setdefault((endpoint, key, loop), Coalescer(self.mutex))
             return coalescer
 
-    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+    def send_until_answered(self, endpoint: Endpoint, call: RunScript[int], until: float) -> None:
         """Send a call again and again until it is answered, or until monotonic time ``until``, in seconds."""
         with self.mutex:
             self._node(endpoint).send_until_answered(call, until)
