@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import holdfast
-from holdfast._core.names import PREFIX, guard_key, marker_key
+from holdfast._core.names import PREFIX, marker_key, quarantine_key
 from holdfast._local.server.supervisor import BOOT, SOCKET, Connection
 from support.levels import level
 from support.loops import choose, use_the_chosen
@@ -145,7 +145,7 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
     """Keys of ours without an expiry, but for the marker; a server that was ended or stopped keeps none that matter."""
     try:
         with closing(redis.Redis.from_url(running.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))) as client:
-            ours = [key for key in client.scan_iter("hf:*") if key not in {marker_key(PREFIX), guard_key(PREFIX)}]
+            ours = [key for key in client.scan_iter("hf:*") if key not in {marker_key(PREFIX), quarantine_key(PREFIX)}]
             return [key for key in ours if client.pttl(key) == -1 and client.type(key) != b"list"]
     except redis.RedisError:
         return []

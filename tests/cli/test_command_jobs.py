@@ -16,7 +16,7 @@ import pytest
 
 from cli.commands import CROWD, FAMILY, STUBBORN, pids, running, wait_until
 from holdfast._local.guardian import program as guardian_program
-from holdfast._local.guardian.parent import Guard
+from holdfast._local.guardian.parent import GuardianChannel
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.schedule import command
 from holdfast.schedule.command import Command, JobFailed
@@ -115,13 +115,13 @@ def test_a_cancelled_run_ends_its_whole_group_first_with_term(tmp_path: object) 
 
 def test_a_command_ends_before_a_lease_that_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
-    deadline = Guard.deadline
+    deadline = GuardianChannel.deadline
 
-    def note(guard: Guard, term_at: float, kill_at: float) -> None:
+    def note(guardian: GuardianChannel, term_at: float, kill_at: float) -> None:
         told.append(kill_at)
-        deadline(guard, term_at, kill_at)
+        deadline(guardian, term_at, kill_at)
 
-    monkeypatch.setattr(Guard, "deadline", note)
+    monkeypatch.setattr(GuardianChannel, "deadline", note)
     lease = Lease(5)  # on a busy machine, the command needs seconds to begin
     end = lease.remaining() + guardian_program.clock()
     heard: list[str] = []

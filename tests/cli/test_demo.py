@@ -72,7 +72,7 @@ def test_json_tells_the_facts_and_nothing_is_left(demo: Callable[..., Any], serv
     assert (end["guarded_value"], end["plain_value"]) == ("third", "second-too-late")
     assert 0 < facts["hand_over"]["holdfast_ms"]["median"] < facts["hand_over"]["redis_py_ms"]["median"]
     with redis.Redis.from_url(server.url) as client:
-        assert [*client.scan_iter("*demo*:count-*"), *client.scan_iter("*demo*:guarded*")] == []
+        assert [*client.scan_iter("*demo*:count-*"), *client.scan_iter("*demo*:fenced*")] == []
         assert all(client.pttl(key) > 0 for key in client.scan_iter("*demo*"))
 
 

@@ -1,4 +1,4 @@
-"""The guardian by itself: as the program that guards private servers, and as the dead man's switch of ``holdfast run``."""
+"""The guardian by itself: as the program that watches private servers, and as the dead man's switch of ``holdfast run``."""
 
 from __future__ import annotations
 
@@ -151,11 +151,11 @@ from holdfast._local.guardian.parent import launch
 
 heard = []
 
-def hear(guard, until="gone"):
-    while heard or not guard.dead:
+def hear(guardian, until="gone"):
+    while heard or not guardian.dead:
         if not heard:
-            select.select([guard], [], [], 10)
-            heard.extend(guard.reports())
+            select.select([guardian], [], [], 10)
+            heard.extend(guardian.reports())
         while heard:  # what was said after that is for the next call
             word, number, _ = heard.pop(0)
             print(f"{word} {number}\\n", end="", flush=True)  # in one piece: the command may print at the same time
@@ -167,17 +167,17 @@ def launch_reading(*argv):
     said, write = os.pipe()
     before = os.dup(1)
     os.dup2(write, 1)
-    guard = launch(argv, os.environ)
+    guardian = launch(argv, os.environ)
     os.dup2(before, 1)
     os.close(write)
-    return guard
+    return guardian
 
 start = clock()
 """
 
 
 def drive(script: str) -> list[str]:
-    """Run a parent that has a guardian; returns the lines it and the guarded command have printed."""
+    """Run a parent that has a guardian; returns the lines it and the command have printed."""
     done = subprocess.run([sys.executable, "-c", PREAMBLE + script], capture_output=True, text=True, timeout=30, check=False)
     assert done.stderr == ""
     return done.stdout.splitlines()
@@ -198,15 +198,15 @@ class TestSwitch:
     def test_term_and_kill_come_by_themselves_and_in_time(self) -> None:
         """Without another word from its parent the guardian sends TERM, and KILL to a command that does not mind it."""
         lines = drive(f"""
-guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
-guard.start("A=B", grace=10.0)
+guardian = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
+guardian.start("A=B", grace=10.0)
 assert os.read(said, 100) == b"ready\\n"
 start = clock()
-guard.deadline(start + 0.2, start + 0.7)
-hear(guard)
+guardian.deadline(start + 0.2, start + 0.7)
+hear(guardian)
 print("killed", clock() - start)
 print("termed", float(os.read(said, 100)) - start)
-guard.close()
+guardian.close()
 """)
         assert [line.split()[0] for line in lines] == ["pid", "ending", "exited", "gone", "killed", "termed"]
         words = dict(line.split() for line in lines)
@@ -216,22 +216,22 @@ guard.close()
 
     def test_a_later_deadline_moves_both(self) -> None:
         lines = drive("""
-guard = launch(["sleep", "0.6"], os.environ)
-guard.deadline(start + 0.5, start + 0.5)
-guard.start("A=B", grace=0.1)
-guard.deadline(start + 50, start + 60)
-hear(guard)
-guard.close()
+guardian = launch(["sleep", "0.6"], os.environ)
+guardian.deadline(start + 0.5, start + 0.5)
+guardian.start("A=B", grace=0.1)
+guardian.deadline(start + 50, start + 60)
+hear(guardian)
+guardian.close()
 """)
         assert lines[1:] == ["exited 0", "gone 0"]
 
     def test_a_deadline_in_the_past_starts_nothing(self) -> None:
         lines = drive("""
-guard = launch(["echo", "started"], os.environ)
-guard.deadline(clock() - 0.1, clock() + 1)
-guard.start("A=B", grace=0.1)
-hear(guard, "late")
-guard.close()
+guardian = launch(["echo", "started"], os.environ)
+guardian.deadline(clock() - 0.1, clock() + 1)
+guardian.start("A=B", grace=0.1)
+hear(guardian, "late")
+guardian.close()
 """)
         assert lines == ["late 0"]
 
@@ -239,86 +239,86 @@ guard.close()
         """It waits for a word: it has run when that comes, and neither before nor after."""
         [line] = drive("""
 def switches():
-    with open(f"/proc/{guard.pid}/status") as file:
+    with open(f"/proc/{guardian.pid}/status") as file:
         return sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
 
-guard = launch(["true"], os.environ)
-guard.deadline(clock() - 1, clock() - 1)
-guard.ask(0.0)
-while guard.asked < clock() + 9:
-    select.select([guard], [], [], 10)
-    guard.reports()
+guardian = launch(["true"], os.environ)
+guardian.deadline(clock() - 1, clock() - 1)
+guardian.ask(0.0)
+while guardian.asked < clock() + 9:
+    select.select([guardian], [], [], 10)
+    guardian.reports()
 before = switches()
 time.sleep(0.5)
 print(switches() - before)
-guard.close()
+guardian.close()
 """)
         assert int(line) < 20
 
     def test_a_renewal_after_term_does_not_save_a_command_that_ignores_it(self) -> None:
         lines = drive(f"""
-guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
-guard.start("A=B", grace=0.2)
+guardian = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
+guardian.start("A=B", grace=0.2)
 os.read(said, 100)
-guard.deadline(clock(), clock() + 9)
-hear(guard, "ending")
-guard.deadline(clock() + 60, clock() + 61)
-hear(guard)
-guard.close()
+guardian.deadline(clock(), clock() + 9)
+hear(guardian, "ending")
+guardian.deadline(clock() + 60, clock() + 61)
+hear(guardian)
+guardian.close()
 """)
         assert lines[1:] == ["ending 0", "exited 9", "gone 0"]
 
     def test_a_command_that_ignores_term_is_killed_long_before_the_end_of_the_lease(self) -> None:
         """After the grace of the first TERM, by the guardian itself: a second one does not put that off."""
         lines = drive(f"""
-guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
-guard.deadline(start + 600, start + 600)
-guard.start("A=B", grace=60)
+guardian = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
+guardian.deadline(start + 600, start + 600)
+guardian.start("A=B", grace=60)
 os.read(said, 100)
-guard.term(0.2)
-guard.term(60)
-hear(guard)
-guard.close()
+guardian.term(0.2)
+guardian.term(60)
+hear(guardian)
+guardian.close()
 """)
         assert lines[1:] == ["exited 9", "gone 0"]
 
     def test_a_stopped_command_hears_term(self) -> None:
         lines = drive("""
-guard = launch(["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; sleep 60"], os.environ)
-guard.start("A=B", grace=30)
-hear(guard, "stopped")
-guard.term(30)
-hear(guard)
-guard.close()
+guardian = launch(["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; sleep 60"], os.environ)
+guardian.start("A=B", grace=30)
+hear(guardian, "stopped")
+guardian.term(30)
+hear(guardian)
+guardian.close()
 """)
         assert lines[1:] == [f"stopped {signal.SIGSTOP.value}", f"exited {7 << 8}", "gone 0"]
 
     def test_closing_the_channel_kills_the_family(self) -> None:
         [line] = drive(f"""
-guard = launch_reading(*{FAMILY!r})
-guard.start("A=B", grace=10)
+guardian = launch_reading(*{FAMILY!r})
+guardian.start("A=B", grace=10)
 print(os.read(said, 100).decode(), end="", flush=True)
-guard.close()
+guardian.close()
 """)
         assert not any(running(int(pid)) for pid in line.split())
 
     def test_a_signal_right_behind_the_start_is_not_lost(self) -> None:
         lines = drive("""
 for _ in range(10):
-    guard = launch(["sleep", "60"], os.environ)
-    guard.start("A=B", grace=10)
-    guard.signal(signal.SIGUSR1)
-    hear(guard)
-    guard.close()
+    guardian = launch(["sleep", "60"], os.environ)
+    guardian.start("A=B", grace=10)
+    guardian.signal(signal.SIGUSR1)
+    hear(guardian)
+    guardian.close()
 """)
         assert [line for line in lines if line.startswith("exited")] == [f"exited {signal.SIGUSR1.value}"] * 10
 
     def test_what_ends_by_itself_soon_is_left_in_peace(self) -> None:
         lines = drive("""
-guard = launch(["sh", "-c", "(trap 'echo termed' TERM; sleep 0.05; echo flushed) & exit 5"], os.environ)
-guard.start("A=B", grace=10)
-hear(guard)
-guard.close()
+guardian = launch(["sh", "-c", "(trap 'echo termed' TERM; sleep 0.05; echo flushed) & exit 5"], os.environ)
+guardian.start("A=B", grace=10)
+hear(guardian)
+guardian.close()
 """)
         ours = [line for line in lines if line != "flushed"]  # who says it is not asked to wait for the others
         assert ours[1:] == [f"exited {5 << 8}", "gone 0"]
@@ -328,13 +328,13 @@ guard.close()
         lines = drive(f"""
 stdin, go = os.pipe()
 os.dup2(stdin, 0)
-guard = launch_reading("sh", "-c", "{sys.executable} -S -c \\"$0\\" & read line; exit 5", {STUBBORN!r})
-guard.start("A=B", grace=0.7)
+guardian = launch_reading("sh", "-c", "{sys.executable} -S -c \\"$0\\" & read line; exit 5", {STUBBORN!r})
+guardian.start("A=B", grace=0.7)
 ready = os.read(said, 100).decode()
 os.write(go, b"\\n")
-hear(guard)
+hear(guardian)
 print(ready + os.read(said, 100).decode(), end="")
-guard.close()
+guardian.close()
 """)
         assert lines[1:5] == [f"exited {5 << 8}", "left 0", "gone 0", "ready"]
         assert len(lines) == 6  # the time at which it got TERM
@@ -342,14 +342,14 @@ guard.close()
     def test_a_command_that_has_ended_keeps_its_number_while_it_has_company(self) -> None:
         """Signals are sent to the group by that number: it must not become somebody else's meanwhile."""
         lines = drive("""
-guard = launch(["sh", "-c", "trap '' TERM; setsid sleep 60 & exit 0"], os.environ)
-guard.start("A=B", grace=60)
-hear(guard, "daemon")
-with open(f"/proc/{guard._group}/stat") as file:
+guardian = launch(["sh", "-c", "trap '' TERM; setsid sleep 60 & exit 0"], os.environ)
+guardian.start("A=B", grace=60)
+hear(guardian, "daemon")
+with open(f"/proc/{guardian._group}/stat") as file:
     print(file.read().rpartition(")")[2].split()[0])
-guard.kill()
-hear(guard)
-guard.close()
+guardian.kill()
+hear(guardian)
+guardian.close()
 """)
         assert lines[1] == "exited 0"
         assert lines[3:] == ["Z", "gone 0"]
@@ -366,10 +366,10 @@ if not os.fork():
 time.sleep(0.1)
 """
         lines = drive(f"""
-guard = launch([sys.executable, "-S", "-c", {script!r}], os.environ)
-guard.start("A=B", grace=60)
-hear(guard)
-guard.close()
+guardian = launch([sys.executable, "-S", "-c", {script!r}], os.environ)
+guardian.start("A=B", grace=60)
+hear(guardian)
+guardian.close()
 """)
         assert lines[1:] == ["exited 0", "left 0", "gone 0"]
 
@@ -378,14 +378,14 @@ guard.close()
         lines = drive("""
 from holdfast._local.guardian import descendants as _descendants
 _descendants.become_subreaper = lambda: False
-guard = launch(["sh", "-c", "sleep 60 & echo group $!; setsid sleep 60 >&- 2>&- & echo session $!; exit 5"], os.environ)
-guard.start("A=B", grace=60, keep_daemons=True)
-hear(guard)
-guard.close()
-guard = launch_reading("sh", "-c", "sleep 60 & echo $!; kill -9 $PPID; sleep 60")
-guard.start("A=B", grace=60)
-hear(guard)
-guard.take_over(print)
+guardian = launch(["sh", "-c", "sleep 60 & echo group $!; setsid sleep 60 >&- 2>&- & echo session $!; exit 5"], os.environ)
+guardian.start("A=B", grace=60, keep_daemons=True)
+hear(guardian)
+guardian.close()
+guardian = launch_reading("sh", "-c", "sleep 60 & echo $!; kill -9 $PPID; sleep 60")
+guardian.start("A=B", grace=60)
+hear(guardian)
+guardian.take_over(print)
 print("left", os.read(said, 100).decode(), end="")
 """)
         words = [line.split() for line in lines]
@@ -541,16 +541,16 @@ for pid in {left, other}:
     def test_a_guardian_that_was_reaped_is_sent_nothing(self) -> None:
         """Its number may be a stranger's by then."""
         lines = drive("""
-guard = launch(["sleep", "60"], os.environ)
-guard.start("A=B", grace=60)
-hear(guard, "pid")
+guardian = launch(["sleep", "60"], os.environ)
+guardian.start("A=B", grace=60)
+hear(guardian, "pid")
 kill = os.kill
 def noted(pid, signum):
-    if pid == guard.pid:
+    if pid == guardian.pid:
         print(signal.Signals(signum).name)
     kill(pid, signum)
 os.kill = noted
-guard.take_over(print)
+guardian.take_over(print)
 """)
         assert lines[1:] == ["SIGKILL"]
 
@@ -587,10 +587,10 @@ print(group.status)
         plain.touch()
         for command, error in (("no-such-command", "2"), (str(plain), "13"), (str(plain / "x"), "20")):
             lines = drive(f"""
-guard = launch([{command!r}], os.environ)
-guard.start("A=B", grace=10)
-hear(guard)
-guard.close()
+guardian = launch([{command!r}], os.environ)
+guardian.start("A=B", grace=10)
+hear(guardian)
+guardian.close()
 """)
             assert lines[1:] == [f"failed {error}", "gone 0"]
 
@@ -602,10 +602,10 @@ signal.signal(signal.SIGTTOU, signal.SIG_DFL)  # so has a test that follows one 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-guard = launch(["cat", "/proc/self/status"], os.environ)
-guard.start("A=B", grace=10)
-hear(guard)
-guard.close()
+guardian = launch(["cat", "/proc/self/status"], os.environ)
+guardian.start("A=B", grace=10)
+hear(guardian)
+guardian.close()
 """)
         ordinary = (1 << 31) - 1  # the C library keeps the first of the real-time signals to itself
         masks = {line[:6]: int(line[7:], 16) & ordinary for line in lines if line.startswith(("SigBlk", "SigIgn"))}
@@ -615,27 +615,27 @@ guard.close()
         """It has its own group in our session, minds no signal, and after the start holds nothing but its channel."""
         lines = drive("""
 os.set_inheritable(os.open("/etc/passwd", os.O_RDONLY), True)
-guard = launch(["sleep", "60"], os.environ)
-guard.start("A=B", grace=10)
-hear(guard, "pid")
+guardian = launch(["sleep", "60"], os.environ)
+guardian.start("A=B", grace=10)
+hear(guardian, "pid")
 for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-    os.kill(guard.pid, signum)
-guard.signal(signal.SIGINT)
-hear(guard, "exited")
+    os.kill(guardian.pid, signum)
+guardian.signal(signal.SIGINT)
+hear(guardian, "exited")
 """)
         assert lines[1:] == ["exited 2"]
         lines = drive("""
-guard = launch(["sleep", "60"], os.environ)
-guard.start("A=B", grace=10)
-hear(guard, "pid")
-guard.signal(signal.SIGSTOP)
-hear(guard, "stopped")  # it is in its loop
-files = f"/proc/{guard.pid}/fd/"
+guardian = launch(["sleep", "60"], os.environ)
+guardian.start("A=B", grace=10)
+hear(guardian, "pid")
+guardian.signal(signal.SIGSTOP)
+hear(guardian, "stopped")  # it is in its loop
+files = f"/proc/{guardian.pid}/fd/"
 print(sorted(os.readlink(files + name).split(":")[0] for name in os.listdir(files)))
-print(open(f"/proc/{guard.pid}/comm").read(), end="")
-assert os.getpgid(guard.pid) == guard.pid
-assert os.getsid(guard.pid) == os.getsid(0)
-guard.close()
+print(open(f"/proc/{guardian.pid}/comm").read(), end="")
+assert os.getpgid(guardian.pid) == guardian.pid
+assert os.getsid(guardian.pid) == os.getsid(0)
+guardian.close()
 """)
         null, pipes = ["/dev/null"] * 3, ["pipe"] * 3  # two to wake it, one for an error of exec
         assert lines[2:] == [str([*null, *pipes, "socket"]), "hf-guardian"]
@@ -663,9 +663,9 @@ def test_a_report_names_a_process_that_may_have_blanks_in_its_name() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        guard = parent.Guard(ours.fileno(), -1, None)
+        guardian = parent.GuardianChannel(ours.fileno(), -1, None)
         theirs.sendall(b"pong\nexited 256\nrefused 7 tmux: server\n")
-        assert guard.reports() == [("exited", 256, ""), ("refused", 7, "tmux: server")]
+        assert guardian.reports() == [("exited", 256, ""), ("refused", 7, "tmux: server")]
 
 
 def test_who_stands_outside_the_group_is_sent_term_half_way_to_the_kill() -> None:
@@ -715,7 +715,7 @@ def test_without_a_proc_of_its_own_only_the_children_are_listed(monkeypatch: pyt
     found = [descendants.Process(7, 1, 7, 7, 1)]
     monkeypatch.setattr(descendants, "children", lambda: found)
     monkeypatch.setattr(descendants, "own_proc", lambda: False)
-    monkeypatch.setattr(descendants, "look", None)
+    monkeypatch.setattr(descendants, "read_process", None)
     monkeypatch.setattr(descendants, "_children_of", lambda: lambda _pid: [8])
     assert descendants.descendants() == found
 

@@ -126,13 +126,13 @@ class Told:
 
 
 def test_a_pause_while_the_lease_is_looked_at_makes_the_deadline_early_and_never_late() -> None:
-    guard: Any = Told()
+    guardian: Any = Told()
     unused: Any = None
     lease, terms = Paused(10.0), Terms(ttl=10.0, kill_after=1.0, on_lost="term", max_runtime=math.inf)
     Supervisor(
-        guard=guard, signals=unused, terminal=unused, lease=lease, terms=terms, error=unused, notice=unused
+        guardian=guardian, signals=unused, terminal=unused, lease=lease, terms=terms, error=unused, notice=unused
     )._look_at_lease()
-    [(term_at, kill_at)] = guard.deadlines
+    [(term_at, kill_at)] = guardian.deadlines
     assert term_at <= lease.end - terms.kill_after
     assert kill_at <= lease.end - terms.margin
 
@@ -158,10 +158,10 @@ class Poll:
 def test_the_guardian_is_listened_to_until_this_process_would_have_to_kill(
     monkeypatch: pytest.MonkeyPatch, left: float, timeout: float
 ) -> None:
-    guard = SimpleNamespace(reports=list, dead=False)
+    guardian = SimpleNamespace(reports=list, dead=False)
     watch: Any = SimpleNamespace(
         signals=SimpleNamespace(wake=5, take=lambda: b""),
-        guard=guard,
+        guardian=guardian,
         terms=SimpleNamespace(ttl=10.0),
         over=False,
         _second_line=lambda: program.clock() + left,
@@ -171,7 +171,7 @@ def test_the_guardian_is_listened_to_until_this_process_would_have_to_kill(
     monkeypatch.setattr(select, "poll", lambda: poll)
     monkeypatch.setattr(program, "empty_hands", lambda *_: None)
     Supervisor._watch(watch)
-    assert poll.registered == [5, guard]
+    assert poll.registered == [5, guardian]
     assert poll.timeouts == [pytest.approx(timeout, abs=5.0)]
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_ended_is_tried_again_once_a_second(monkeypatch: pytest.M
             raise error
 
     supervisor: Any = SimpleNamespace(
-        guard=SimpleNamespace(take_over=take_over),
+        guardian=SimpleNamespace(take_over=take_over),
         lease=SimpleNamespace(lost=threading.Event()),
         result=SimpleNamespace(lost=False),
         over=False,
@@ -204,7 +204,7 @@ def test_a_command_that_goes_on_after_ctrl_z_has_the_terminal_again_if_it_had_it
     supervisor: Any = SimpleNamespace(
         terminal=SimpleNamespace(lent_to=lent_to, take_back=lambda: None, lend=lent.append),
         signals=SimpleNamespace(take_continued=lambda: bytes([signal.SIGCONT])),
-        guard=SimpleNamespace(signal=sent.append),
+        guardian=SimpleNamespace(signal=sent.append),
         pid=7,
         _forward=sent.extend,
     )

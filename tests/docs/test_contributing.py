@@ -28,7 +28,7 @@ def test_the_first_files_are_those_of_the_architecture_page() -> None:
 def test_the_files_of_the_example_are_about_it() -> None:
     assert len(OPTION) == 10
     files = [target for row in OPTION for target in linked(row) if target != "CHANGELOG.md"]
-    about = {file: re.search(r"quarantine|guard|QUARANTINED", (ROOT / file).read_text(encoding="utf-8")) for file in files}
+    about = {file: re.search(r"quarantine|QUARANTINED", (ROOT / file).read_text(encoding="utf-8")) for file in files}
     assert len(about) >= 15
     assert [file for file, found in about.items() if not found] == []
 

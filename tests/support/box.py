@@ -24,9 +24,9 @@ SCRIPTS: dict[str, Script[Any]] = {
 MARKER = "hf:guard"
 
 
-def guarded(keys: tuple[str, ...], guard: int) -> tuple[str, ...]:
-    """The keys for a lock with guard=, of which ``guard`` is the longest lease in ms."""
-    return (*keys, MARKER) if guard else keys
+def with_marker(keys: tuple[str, ...], quarantine: int) -> tuple[str, ...]:
+    """The keys for a lock with quarantine=, of which ``quarantine`` is the longest lease in ms."""
+    return (*keys, MARKER) if quarantine else keys
 
 
 PREFIXES = ("hf:", "hf:cache:", "hf:schedule:")
@@ -65,22 +65,24 @@ class Box:
         """Raw reply of a script; ``before`` is put before its text."""
         return self.redis.eval(before.encode() + SCRIPTS[name].body, len(keys), *keys, *args)
 
-    def acquire(self, who: str, ttl: int = 30_000, *, join: bool = False, more: int | None = None, guard: int = 0) -> Any:
-        extra = [more or 0, guard] if guard else [] if more is None else [more]
-        return self.run("acquire", who, ttl, int(join), *extra, keys=guarded(KEYS, guard))
+    def acquire(self, who: str, ttl: int = 30_000, *, join: bool = False, more: int | None = None, quarantine: int = 0) -> Any:
+        extra = [more or 0, quarantine] if quarantine else [] if more is None else [more]
+        return self.run("acquire", who, ttl, int(join), *extra, keys=with_marker(KEYS, quarantine))
 
-    def release(self, who: str, mode: str = "release", guard: int = 0) -> Any:
-        return self.run("release", who, mode, *([guard] if guard else []), keys=guarded(KEYS, guard))
+    def release(self, who: str, mode: str = "release", quarantine: int = 0) -> Any:
+        return self.run("release", who, mode, *([quarantine] if quarantine else []), keys=with_marker(KEYS, quarantine))
 
     def renew(self, who: str, ttl: int = 30_000, number: int = 1) -> Any:
         return self.run("renew", who, ttl, number)[0]
 
-    def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a", guard: int = 0) -> Any:
-        args = [value for one in who for value in (one, ttl)] + ([guard] if guard else [])
-        return self.run("refresh", self.channel(inbox), *args, keys=guarded(KEYS * len(who), guard))
+    def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a", quarantine: int = 0) -> Any:
+        args = [value for one in who for value in (one, ttl)] + ([quarantine] if quarantine else [])
+        return self.run("refresh", self.channel(inbox), *args, keys=with_marker(KEYS * len(who), quarantine))
 
-    def rotate(self, giver: str, heir: str, ttl: int = 30_000, ends: int = 0, guard: int = 0) -> Any:
-        return self.run("exchange_token", giver, heir, ttl, ends, *([guard] if guard else []), keys=guarded(KEYS, guard))
+    def rotate(self, giver: str, heir: str, ttl: int = 30_000, ends: int = 0, quarantine: int = 0) -> Any:
+        return self.run(
+            "exchange_token", giver, heir, ttl, ends, *([quarantine] if quarantine else []), keys=with_marker(KEYS, quarantine)
+        )
 
     # Inboxes
 

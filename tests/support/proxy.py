@@ -184,7 +184,7 @@ class _Link:
         for packed in _Buffer(self.client).values():
             self.proxy.linger()
             request = Request(name_of(_parts(packed)), self.number, packed)
-            rule = self.proxy.judge(request)
+            rule = self.proxy.rule_for(request)
             action: Action = rule.action if rule else "pass"
             if rule:
                 rule.seen.set()
@@ -205,7 +205,7 @@ class _Link:
         for packed in _Buffer(self.server).values():
             self.proxy.linger()
             if packed.startswith(b"*3\r\n$7\r\nmessage\r\n"):
-                rule = self.proxy.judge(Request("message", self.number, packed))
+                rule = self.proxy.rule_for(Request("message", self.number, packed))
                 action: Action = rule.action if rule else "pass"
                 if rule:
                     rule.seen.set()
@@ -319,7 +319,7 @@ class Proxy:
         if self.delay is not None:
             time.sleep(self.delay())
 
-    def judge(self, request: Request) -> Rule | None:
+    def rule_for(self, request: Request) -> Rule | None:
         with self._mutex:
             self.log.append(request)
             return next((rule for rule in self._rules if rule.takes(request)), None)

@@ -117,7 +117,7 @@ def _swarm(args: argparse.Namespace) -> int:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    from holdfast_lab.scenarios.quorum import UNGUARDED
+    from holdfast_lab.scenarios.quorum import WITHOUT_QUARANTINE
     from holdfast_lab.scenarios.table import ALL
 
     if not args.scenario:
@@ -129,7 +129,7 @@ def _explore(args: argparse.Namespace) -> int:
         print(f"no such scenario: {', '.join(sorted(unknown))}", file=sys.stderr)
         return INVALID
     verdict = OK
-    for name in ALL.keys() - {UNGUARDED.name} if "all" in args.scenario else args.scenario:
+    for name in ALL.keys() - {WITHOUT_QUARANTINE.name} if "all" in args.scenario else args.scenario:
         started = time.monotonic()
         report = ALL[name].explore(
             most=args.most,

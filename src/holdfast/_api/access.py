@@ -227,7 +227,7 @@ def options_of(spec: Spec) -> tuple[str, ...]:
     given = {
         "--permits": spec.permits is not None,
         "--replicas": spec.replicas > 0,
-        "--quarantine": spec.guard > 0,
+        "--quarantine": spec.quarantine > 0,
         f"--key {shlex.quote(spec.key)}": bool(spec.home),
     }
     return (*prefix_option(spec.prefix), *(option for option, on in given.items() if on))

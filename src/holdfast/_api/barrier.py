@@ -142,12 +142,12 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
     @property
     def n_waiting(self) -> int:
         """The number of participants that wait now. Asks the server; raises ServerError."""
-        return complete(self._run(barrier.look(self._meeting))).waiting
+        return complete(self._run(barrier.read_state(self._meeting))).waiting
 
     @property
     def broken(self) -> bool:
         """True if the barrier is broken. Asks the server; raises ServerError."""
-        return complete(self._run(barrier.look(self._meeting))).broken
+        return complete(self._run(barrier.read_state(self._meeting))).broken
 
     def wait(self, timeout: Seconds | None = None) -> int:
         """Wait for the other participants. Each call returns a different number from 0 to ``parties`` - 1.
@@ -207,12 +207,12 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
     @property
     async def n_waiting(self) -> int:
         """The number of participants that wait now. Asks the server; raises ServerError."""
-        return (await self._run(barrier.look(self._meeting))).waiting
+        return (await self._run(barrier.read_state(self._meeting))).waiting
 
     @property
     async def broken(self) -> bool:
         """True if the barrier is broken. Asks the server; raises ServerError."""
-        return (await self._run(barrier.look(self._meeting))).broken
+        return (await self._run(barrier.read_state(self._meeting))).broken
 
     async def wait(self, timeout: Seconds | None = None) -> int:
         """Wait for the other participants. Each call returns a different number from 0 to ``parties`` - 1.

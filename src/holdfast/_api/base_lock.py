@@ -299,7 +299,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         if paused:
             why = (
                 "not granted: its server is new or may have lost data (restarted, flushed, or a former replica), and grants no "
-                f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
+                f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.quarantine:g})"
             )
         elif self._is_callers():
             why, advice = f"busy: held by this very {self._caller}, {left}", "use holdfast.RLock to acquire a lock again"

@@ -69,7 +69,7 @@ class BaseElectionLock(BaseLock[L, Client]):
     async def _holder(self, busy: Busy) -> bytes | None:
         if busy.process != PAUSED:
             try:
-                found = (await election.look(self.election_keys)).value.leader
+                found = (await election.read_leader(self.election_keys)).value.leader
             except (WireError, KeyConflict):
                 return None
             if isinstance(found, Elected):

@@ -133,7 +133,7 @@ class Event(BaseLatch):
 
     def is_set(self) -> bool:
         """Return True if the event is set, by asking the server. Raises ServerError."""
-        return complete(self._run(latch.look(self._latch))).missing == 0
+        return complete(self._run(latch.read_state(self._latch))).missing == 0
 
     def set(self) -> None:
         """Set the event; all waiters return. Raises ServerError."""
@@ -178,7 +178,7 @@ class AioEvent(BaseLatch):
 
     async def is_set(self) -> bool:
         """Return True if the event is set, by asking the server. Raises ServerError."""
-        return (await self._run(latch.look(self._latch))).missing == 0
+        return (await self._run(latch.read_state(self._latch))).missing == 0
 
     async def set(self) -> None:
         """Set the event; all waiters return. Raises ServerError."""
@@ -234,7 +234,7 @@ class CountDownLatch(BaseLatch):
 
         Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
         """
-        return complete(self._run(latch.look(self._latch))).missing
+        return complete(self._run(latch.read_state(self._latch))).missing
 
     def count_down(self, n: int = 1, *, by: str | None = None) -> int:
         """Count ``n`` things as done, and return the number still missing.
@@ -298,7 +298,7 @@ class AioCountDownLatch(BaseLatch):
 
         Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
         """
-        return (await self._run(latch.look(self._latch))).missing
+        return (await self._run(latch.read_state(self._latch))).missing
 
     async def count_down(self, n: int = 1, *, by: str | None = None) -> int:
         """Count ``n`` things as done, and return the number still missing.

@@ -127,7 +127,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
 
     async def _show(self, name: str | bytes | LockInfo, key: str | bytes | None) -> LockInfo:
         called, lock = self._key(name, key)
-        operation = scan.look(self._field(await self._parts()), [lock], LINE)
+        operation = scan.read_locks(self._field(await self._parts()), [lock], LINE)
         (seen,) = await self._run(operation, f"lock {called!r}", lock)
         return describe(seen, self._prefix, name=called, line=True)
 

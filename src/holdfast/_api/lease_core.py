@@ -249,7 +249,7 @@ class LeaseCore(UserLease, Owner):
         """Renew the lease for ``ttl`` seconds (None: its last length). The public ``renew`` runs this operation."""
         self.check()
         held_lease = self.held_lease
-        ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
+        ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.quarantine or MAX_TTL)
         now = self.process.clock()
         ttl = min(ttl, held_lease.ends_at - now)
         made = held_lease.note_request(now, ttl)

@@ -215,7 +215,7 @@ class Whole:
 
 def _group(member: Member) -> Hashable:
     spec, endpoint = member.spec, member.endpoint()
-    if isinstance(endpoint, tuple) or spec.guard or spec.replicas or spec.permits is not None:
+    if isinstance(endpoint, tuple) or spec.quarantine or spec.replicas or spec.permits is not None:
         return None
     if not member.in_cluster:
         return id(endpoint)

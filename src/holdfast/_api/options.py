@@ -206,7 +206,7 @@ def make_spec(
         max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
         replicas=whole_number(replicas, "replicas"),
-        guard=longest,
+        quarantine=longest,
         yields=deadlock == "raise",
         progress_within=progress_within,
         home=b"" if key is None else names.start(prefix),

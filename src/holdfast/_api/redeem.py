@@ -56,7 +56,7 @@ class BaseRedeem(BaseLock[L, Client]):
             renew=renew,
             max_hold=max_hold,
             progress_within=progress_within,
-            quarantine=told.guard or False,
+            quarantine=told.quarantine or False,
         )
         try:
             keys = (told.key, side_key(told.key, b"state"), side_key(told.key, b"queue"))

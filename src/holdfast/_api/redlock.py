@@ -20,7 +20,7 @@ from holdfast._core import control_records
 from holdfast._core.lock.records import HeldLease
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.spec import milliseconds
-from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
+from holdfast._core.names import PROCESS, home, marker_key, quarantine_key, record_key, side_key, start
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.nodes import QuorumNodes
@@ -88,7 +88,7 @@ def declaring(
         if endpoint.cluster is not None:
             raise _bad("locks in a Cluster have no quarantine, so there is no need to declare its servers new")
         endpoints = (endpoint,)
-        server_set = ServerSet((endpoint.address,), "", longest, guard_key(start(prefix)))
+        server_set = ServerSet((endpoint.address,), "", longest, quarantine_key(start(prefix)))
     return endpoints, declare(server_set, within, force=force)
 
 

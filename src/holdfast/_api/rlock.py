@@ -39,7 +39,7 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 class Holding:
     """A lock held by one owner, and how many times the owner has acquired it."""
 
-    guarded = 1
+    body_count = 1
     """Value of ``count`` inside the ``async with`` body that a loss of the lease cancels; 0: there is no such body."""
     leaving = 0
     """Value of ``count`` at the start of a ``with`` exit that is running; 0 outside."""
@@ -541,7 +541,7 @@ class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
         lease: AioLockLease = core.user_lease()
         mine.again(lease)
         if core.body_task is None:
-            core.body_task, mine.guarded = self._this_task(), mine.count
+            core.body_task, mine.body_count = self._this_task(), mine.count
         return lease
 
     async def __aexit__(
@@ -555,8 +555,8 @@ class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
         """
         holding = self._inside()
         core = holding.core
-        if holding.count == holding.guarded:
-            core.body_task, holding.guarded = None, 0
+        if holding.count == holding.body_count:
+            core.body_task, holding.body_count = None, 0
         error = core.end_of_body(error)
         holding.leaving = holding.count
         try:

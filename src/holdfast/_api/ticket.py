@@ -70,7 +70,7 @@ class Told(NamedTuple):
     token: str
     ends: int
     """Server time in milliseconds at which the ticket expires."""
-    guard: float
+    quarantine: float
     """Seconds of the lock's ``quarantine``; 0: none."""
     replicas: int
     """Number of replicas that must confirm an acquisition."""
@@ -81,7 +81,7 @@ class Told(NamedTuple):
 
 def write(spec: Spec, token: str, ends: int) -> Ticket:
     """Return a ticket for a lock that this token holds now, until server time ``ends`` (milliseconds)."""
-    said = [spec.name, spec.keys[0].decode("latin-1"), token, ends, spec.guard, spec.replicas]
+    said = [spec.name, spec.keys[0].decode("latin-1"), token, ends, spec.quarantine, spec.replicas]
     return Ticket(FORMAT + base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode())
 
 
@@ -96,7 +96,7 @@ def read(ticket: object) -> Told:
     if not text.startswith(FORMAT) or len(text) > LONGEST:
         raise bad("is not a ticket")
     try:
-        name, key, token, ends, guard, replicas = control_records.parse(
+        name, key, token, ends, quarantine, replicas = control_records.parse(
             base64.b64decode(text[len(FORMAT) :], b"-_", validate=True), LONGEST
         )
         told = Told(
@@ -104,12 +104,12 @@ def read(ticket: object) -> Told:
             control_records.text(key, LONGEST).encode("latin-1"),
             control_records.text(token, LONGEST).encode("ascii").decode(),
             control_records.whole(ends, 0, 2**53),
-            control_records.number(guard),
+            control_records.number(quarantine),
             control_records.whole(replicas, 0, 2**31),
         )
     except (ValueError, TypeError):
         raise bad("is damaged") from None  # The original error would show parts of the ticket, which is a secret.
-    if not told.key or not told.token or told.guard < 0:
+    if not told.key or not told.token or told.quarantine < 0:
         raise bad("is damaged")
     return told
 
@@ -150,7 +150,7 @@ class Issue:
     def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
         self._core = core
         spec = core.held_lease.spec
-        self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.guard or options.MAX_TTL)
+        self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.quarantine or options.MAX_TTL)
         self._ticket = Attempt(spec, token)
         self._begun = False
 

@@ -302,7 +302,7 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
     try:
         while True:
             try:
-                answer = await look(election_keys, listener.listener_id if listener is not None else "")
+                answer = await read_leader(election_keys, listener.listener_id if listener is not None else "")
             except WireError as error:
                 now = await Now()
                 over = now - contact > max(OUTAGE_BUDGET_S, election_keys.spec.ttl) or not told
@@ -332,7 +332,7 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
             await Unsubscribe(listener)
 
 
-async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
+async def read_leader(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
     """Ask the server for the present leader. Raises WireError or KeyConflict.
 
     ``listener_id``: id of the listener that the server is to notify of the next change; empty: no notification.

@@ -123,7 +123,7 @@ def literal(text: bytes) -> bytes:
     return _SPECIAL.sub(rb"\\\g<0>", text)
 
 
-def guard_key(prefix: bytes) -> bytes:
+def quarantine_key(prefix: bytes) -> bytes:
     """Return the key that shows whether a server may have lost its data, for locks with ``quarantine=``.
 
     It is lost together with the data. `_lua/shared/_marker.lua` reads and writes it.

@@ -158,7 +158,7 @@ class Fanout:
     def owed(self) -> bool:
         return any(link.busy for link in self._links)
 
-    def look(self) -> bool:
+    def read_replies(self) -> bool:
         """Read the replies that have arrived, unless another thread is using the connections. Return True if replies are
         still missing."""
         if self.take():
@@ -308,7 +308,7 @@ class FanoutPool:
         with keeper.mutex:
             self._looks = None
         # A thread that uses a fanout now reads its late answers itself, and schedules this again.
-        owed = [fanout.look() for fanout in list(self._idle)]
+        owed = [fanout.read_replies() for fanout in list(self._idle)]
         if any(owed):
             self._look_later()
 

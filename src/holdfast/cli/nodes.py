@@ -70,7 +70,7 @@ def _show(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast.doctor import nodes
 
     endpoints, server_set = redlock.find(urls, "sync", args.max_ttl, args.prefix)
-    found = nodes.look(endpoints, server_set, args.prefix)
+    found = nodes.ask_all(endpoints, server_set, args.prefix)
     skews = nodes.skews(found)
     rows = [nodes.row(node, server_set, skews.get(node.name)) for node in found]
     votes = sum(bool(row["votes"]) for row in rows)

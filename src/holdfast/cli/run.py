@@ -17,7 +17,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._clock import clock
-from holdfast._local.guardian.parent import Guard, launch, scrubbed
+from holdfast._local.guardian.parent import GuardianChannel, launch, scrubbed
 from holdfast.cli import output, servers
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
@@ -157,14 +157,14 @@ def carry_out(args: argparse.Namespace, kind: type[CommandRun]) -> int:
         return output.EX_OSERR
     atexit.register(_die)  # registered first, so that this function is called last
     try:
-        guard = launch(argv, env)
+        guardian = launch(argv, env)
     except OSError as error:
         output.say(f"cannot start a process: {error.strerror}")
         return output.EX_OSERR
     try:
-        code = kind(args, urls, guard).run()
+        code = kind(args, urls, guardian).run()
     finally:
-        guard.close()
+        guardian.close()
     return _leave(code)
 
 
@@ -236,7 +236,7 @@ class CommandRun:
     """One call of ``holdfast run``, from the start of the guardian to the exit code."""
 
     args: argparse.Namespace
-    guard: Guard
+    guardian: GuardianChannel
     urls: list[str]
     signals: Signals
     terminal: Terminal
@@ -244,8 +244,8 @@ class CommandRun:
     started: bool
     fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
 
-    def __init__(self, args: argparse.Namespace, urls: list[str], guard: Guard) -> None:
-        self.args, self.urls, self.guard = args, urls, guard
+    def __init__(self, args: argparse.Namespace, urls: list[str], guardian: GuardianChannel) -> None:
+        self.args, self.urls, self.guardian = args, urls, guardian
         self.signals = Signals()
         self.terminal = Terminal()
         self.locks: list[BaseSyncLock[Any] | Election] = []
@@ -392,7 +392,7 @@ class CommandRun:
     def _supervise(self, lease: Lease) -> Result:
         args = self.args
         supervisor = Supervisor(
-            guard=self.guard,
+            guardian=self.guardian,
             signals=self.signals,
             terminal=self.terminal,
             lease=lease,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from holdfast._local.guardian.parent import Guard
+    from holdfast._local.guardian.parent import GuardianChannel
     from holdfast.cli.terminal import Terminal
 
 CONTINUED_WITHIN = 0.5
@@ -172,7 +172,7 @@ class Supervisor:
     """The supervisor of one command under one lease. It forwards signals, and does what ``--on-lost`` says about a lost
     lease."""
 
-    guard: Guard
+    guardian: GuardianChannel
     lease: Lease
     signals: Signals
     terminal: Terminal
@@ -192,7 +192,7 @@ class Supervisor:
     def __init__(
         self,
         *,
-        guard: Guard,
+        guardian: GuardianChannel,
         signals: Signals,
         terminal: Terminal,
         lease: Lease,
@@ -200,7 +200,7 @@ class Supervisor:
         error: Callable[[str], None],
         notice: Callable[[str], None],
     ) -> None:
-        self.guard, self.signals, self.terminal, self.lease, self.terms = guard, signals, terminal, lease, terms
+        self.guardian, self.signals, self.terminal, self.lease, self.terms = guardian, signals, terminal, lease, terms
         self.error, self.notice = error, notice
         self.result = Result()
         self.pid = 0
@@ -237,25 +237,25 @@ class Supervisor:
         program.empty_hands(0, 1)
         poll = select.poll()
         poll.register(self.signals.wake, select.POLLIN)
-        poll.register(self.guard, select.POLLIN)
+        poll.register(self.guardian, select.POLLIN)
         every = min(self.terms.ttl / 10, 0.25)
         while not self.over:
             due = self._second_line() - program.clock()
             poll.poll(1000 * (min(every, max(due, 0.01)) if due > -1 else every) + 1)
             self._forward(self.signals.take())
-            while heard := self.guard.reports():
+            while heard := self.guardian.reports():
                 for report in heard:
                     if report.name or report.word in {"daemon", "refused", "stuck"}:
                         self._told_of(*report)
                     else:
                         getattr(self, f"_heard_{report.word}")(report.number)
-            if self.guard.dead and not self.over:
+            if self.guardian.dead and not self.over:
                 self._unguarded()
             if not self.over:
-                self.guard.look_after_orphans()
+                self.guardian.look_after_orphans()
                 self._look_at_lease()
                 self._look_at_clock(program.clock())
-                self.guard.ask(self.terms.ttl / 12)
+                self.guardian.ask(self.terms.ttl / 12)
 
     def _start(self) -> None:
         # A lease that was handed over by another holder is short at first, perhaps too short to start the command.
@@ -266,7 +266,7 @@ class Supervisor:
             self._heard_late()
             return
         self.result.borrowed_terminal = self.terminal.at_once and self.terminal.ours()
-        self.guard.start(
+        self.guardian.start(
             " ".join(f"{name}={self.lease.fence}" for name in self.terms.fences),
             grace=self.terms.kill_after,
             foreground=self.result.borrowed_terminal,
@@ -285,9 +285,9 @@ class Supervisor:
         for signum in signals:
             if now >= self.passed.get(signum, -math.inf) + TWICE or signum not in ENDING:
                 self.passed[signum] = now
-                self.guard.signal(signum)
+                self.guardian.signal(signum)
 
-    # Handlers of the guardian's reports, which the class `Guard` lists.
+    # Handlers of the guardian's reports, which the class `GuardianChannel` lists.
 
     def _heard_pid(self, pid: int) -> None:
         self.pid = pid
@@ -305,7 +305,7 @@ class Supervisor:
         if signum not in STOPS:
             return  # kill -STOP by another process, which continues the command itself
         if signum != signal.SIGTSTP and self.terminal.lend(self.pid):
-            self.guard.signal(signal.SIGCONT)  # the command was in the background and needed the terminal
+            self.guardian.signal(signal.SIGCONT)  # the command was in the background and needed the terminal
             return
         wants_it = self.terminal.lent_to != 0 or signum != signal.SIGTSTP
         self.terminal.take_back()
@@ -314,11 +314,11 @@ class Supervisor:
         if signal.SIGCONT not in since and signum != signal.SIGTSTP:
             # No shell can stop our group or bring it to the foreground, because it is orphaned. The command gets SIGHUP, which
             # the kernel would send to a stopped orphaned group.
-            self.guard.signal(signal.SIGHUP)
+            self.guardian.signal(signal.SIGHUP)
         if wants_it:
             self.terminal.lend(self.pid)
         self._forward(since.replace(bytes([signal.SIGCONT]), b""))
-        self.guard.signal(signal.SIGCONT)
+        self.guardian.signal(signal.SIGCONT)
 
     def _heard_late(self, _: int = 0) -> None:
         """Handle the report that the lease expired before the command was started. The caller may acquire the lock again."""
@@ -382,13 +382,13 @@ class Supervisor:
             self.result.lost = True
             if self.started:
                 self._lost(now)
-        elif self.started and self.guard.asked < math.inf:
+        elif self.started and self.guardian.asked < math.inf:
             pass  # a guardian that does not answer may be stopped, so only the last deadline that it knows counts
         elif remaining > 0 and self.terms.on_lost != "warn" and now + remaining > self.confirmed + 0.005:
             self.confirmed = now + remaining
             self.kill_at = self.confirmed - self.terms.margin
             kill = self.terms.on_lost == "kill"
-            self.guard.deadline(math.inf if kill else self.confirmed - self.terms.kill_after, self.kill_at)
+            self.guardian.deadline(math.inf if kill else self.confirmed - self.terms.kill_after, self.kill_at)
 
     def _why_lost(self) -> str:
         try:
@@ -404,20 +404,20 @@ class Supervisor:
         elif self.terms.on_lost == "kill":
             self._end("lost", f"{reason}; the command was sent KILL")
             self.doom = now
-            self.guard.kill()
+            self.guardian.kill()
         else:
             self._end("lost", f"{reason}; the command was sent TERM")
             self._term(now)
 
     def _term(self, now: float) -> None:
         self.doom = min(self.doom, now + self.terms.kill_after)
-        self.guard.term(self.terms.kill_after)
+        self.guardian.term(self.terms.kill_after)
 
     def _second_line(self) -> float:
         """Return the monotonic time, in seconds, at which this process kills the command if the guardian does not answer."""
         if not self.pid:  # a guardian that is late starts no command, so nothing has to be ended
-            return self.guard.asked + 3 * self.terms.ttl
-        return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
+            return self.guardian.asked + 3 * self.terms.ttl
+        return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guardian.asked + self.terms.ttl)
 
     def _look_at_clock(self, now: float) -> None:
         if now >= self.overdue_at:
@@ -428,13 +428,13 @@ class Supervisor:
             return
         if self.pid:
             program.send(self.pid, signal.SIGKILL)
-        if now >= self.guard.asked + PATIENCE:
+        if now >= self.guardian.asked + PATIENCE:
             what = "was killed" if self.pid else "was not started"
             self._end("lost", f"the guardian process does not answer: the command {what}")
             self._unguarded()
         elif now >= self.kill_at:
             self._heard_ending()
-        self.guard.ask(0.0)
+        self.guardian.ask(0.0)
 
     def _unguarded(self) -> None:
         """Kill the command and its descendants, because the guardian is dead or does not answer.
@@ -444,7 +444,7 @@ class Supervisor:
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:
-                self.guard.take_over(self._told_of)
+                self.guardian.take_over(self._told_of)
                 self.over = True
             except Exception as error:  # noqa: BLE001 (the lock must not be released while the command lives)
                 self.error(f"cannot end the command yet, trying again: {error!r}")

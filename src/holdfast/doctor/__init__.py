@@ -24,7 +24,7 @@ from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import is_async, listed, resolve
 from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
 from holdfast.doctor.probe import collect_facts
-from holdfast.doctor.rules import compare, judge
+from holdfast.doctor.rules import compare, diagnose
 from holdfast.doctor.targets import places, whole
 from holdfast.errors import ConfigError
 
@@ -92,5 +92,5 @@ def _examine(endpoints: Sequence[Endpoint], terms: Terms) -> Report:
     facts: dict[str, Facts] = {}
     for number, one in enumerate(found):
         address = one.address if one.address not in facts else f"{one.address} (number {number + 1})"
-        servers[address], facts[address] = judge(one, terms), one
+        servers[address], facts[address] = diagnose(one, terms), one
     return Report(servers, compare(found, terms) + whole(there), facts)

@@ -42,15 +42,15 @@ class Node:
     """True if the server may hold more locks than `holds` says, because it has too many keys to count them all."""
 
 
-def look(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
+def ask_all(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
     """Ask all servers at the same time, and return a `Node` for each. The node of an unreachable server contains the error."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
         return list(
-            threads.map(lambda name, endpoint: _look(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
+            threads.map(lambda name, endpoint: _ask(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
         )
 
 
-def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
+def _ask(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
     node = Node(name, Facts(endpoint.address))
     connection: Connection | None = None
     try:

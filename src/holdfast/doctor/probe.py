@@ -17,7 +17,7 @@ from hiredis import ReplyError
 from holdfast._api import access
 from holdfast._clock import monotonic, wall
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.names import channel, guard_key, literal, marker_key, start
+from holdfast._core.names import channel, literal, marker_key, quarantine_key, start
 from holdfast._core.requests import Command, Refused, RunScript, WireError
 from holdfast._lua import Script, codes
 from holdfast._net.endpoint import Endpoint
@@ -262,7 +262,7 @@ def _hears(inbox: Blocking) -> bool:
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
     """Count the keys that begin with ``prefix``, for at most LOOK seconds. Return None if the server refuses a command."""
     found, cursor, end = Keys(), b"0", monotonic() + LOOK
-    markers = {marker_key(start(prefix)), guard_key(start(prefix))}
+    markers = {marker_key(start(prefix)), quarantine_key(start(prefix))}
     while monotonic() < end:
         reply = line.ask("SCAN", cursor, "MATCH", literal(prefix.encode()) + b"*", "COUNT", 1000)
         if isinstance(reply, ReplyError):

@@ -17,7 +17,7 @@ HINT = 2.0
 """
 
 
-def judge(facts: Facts, terms: Terms) -> list[Finding]:
+def diagnose(facts: Facts, terms: Terms) -> list[Finding]:
     """Return all findings about one server, in the order of the checks."""
     if facts.error:
         return [_unreachable(facts)]

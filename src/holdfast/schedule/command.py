@@ -103,15 +103,15 @@ class Command:
         read, write = os.pipe()
         try:
             try:
-                guard = parent.spawn(self.argv, environment, output=write, directory=self.directory)
+                guardian = parent.spawn(self.argv, environment, output=write, directory=self.directory)
             except OSError as error:
                 raise JobFailed(f"cannot start the command: {error.strerror}: {error.filename}") from error
             finally:
                 os.close(write)
             try:
-                return _Execution(self, run, guard, read).outcome()
+                return _Execution(self, run, guardian, read).outcome()
             finally:
-                guard.close()
+                guardian.close()
         finally:
             os.close(read)
 
@@ -140,8 +140,8 @@ def _signal_name(number: int) -> str:
 
 
 class _Execution:
-    def __init__(self, command: Command, run: Run, guard: parent.Guard, output: int) -> None:
-        self.command, self.run, self.guard, self.output = command, run, guard, output
+    def __init__(self, command: Command, run: Run, guardian: parent.GuardianChannel, output: int) -> None:
+        self.command, self.run, self.guardian, self.output = command, run, guardian, output
         self.pid = 0
         self.status: int | None = None
         self.errno = 0
@@ -157,16 +157,16 @@ class _Execution:
     def outcome(self) -> str:
         """Supervise the command until all its processes have ended, and return its last lines."""
         self._look_at_lease()
-        self.guard.start(f"HOLDFAST_FENCE={self.run.fence}", grace=self.command.kill_after)
+        self.guardian.start(f"HOLDFAST_FENCE={self.run.fence}", grace=self.command.kill_after)
         os.set_blocking(self.output, False)
         poll = select.poll()
-        poll.register(self.guard, select.POLLIN)
+        poll.register(self.guardian, select.POLLIN)
         poll.register(self.output, select.POLLIN)
         while not self.over:
             for fd, _ in poll.poll(1000 * _LOOK):
                 if fd == self.output and not self._read():
                     poll.unregister(fd)
-            for report in self.guard.reports():
+            for report in self.guardian.reports():
                 self._heard(*report)
             if not self.over:
                 self._look_at_guardian()
@@ -174,7 +174,7 @@ class _Execution:
             if self.run.cancelled.is_set() and not self.ending:
                 self.ending = True
                 self.doom = program.clock() + self.command.kill_after + 0.5
-                self.guard.term(self.command.kill_after)
+                self.guardian.term(self.command.kill_after)
         while self._read():
             pass
         if self._unread:
@@ -202,23 +202,23 @@ class _Execution:
         now = program.clock()  # read before remaining(): the time in between then makes the deadline early, not late
         left = self.run.lease.remaining()
         # A guardian that does not answer may be stopped. Then only the last deadline that it knows counts.
-        if self.guard.asked == math.inf and now + left > self.confirmed + 0.005:
+        if self.guardian.asked == math.inf and now + left > self.confirmed + 0.005:
             self.confirmed = now + left
             self.kill_at = self.confirmed - program.kill_margin(left)
-            self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
+            self.guardian.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
     def _look_at_guardian(self) -> None:
         """If the guardian has died or does not answer, kill the command, because nothing else would end it in time."""
         now = program.clock()
         due = min(self.kill_at, self.doom)
-        silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
-        if self.guard.dead or silent:
-            why = "has died" if self.guard.dead else "does not answer"
-            self.guard.take_over(self._heard)
+        silent = now >= min(due, self.guardian.asked + _SILENCE) and now >= self.guardian.asked + _PATIENCE
+        if self.guardian.dead or silent:
+            why = "has died" if self.guardian.dead else "does not answer"
+            self.guardian.take_over(self._heard)
             self._said(f"the guardian process {why}: the command was killed".encode())
             self.over = True
         else:
-            self.guard.ask(0.0 if now >= due else _ASK)
+            self.guardian.ask(0.0 if now >= due else _ASK)
 
     def _remark(self, text: str) -> None:
         if self.command.echo is not None:

@@ -327,7 +327,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
         return overview(await self._ask(commands.survey(self._keys, self._caller.timeout)))
 
     async def _history(self, job: str, last: int) -> list[Record]:
-        found = (await self._ask(commands.look(self._keys, [job], last, self._caller.timeout))).jobs
+        found = (await self._ask(commands.read_jobs(self._keys, [job], last, self._caller.timeout))).jobs
         if not found:
             self._obeyed(job, UnknownJob())
         (facts,) = found

@@ -102,7 +102,7 @@ class Recorder:
         """Attempt a write to the protected resource ``register`` with the fence of this lease. Record the write, and return
         True if it was accepted."""
         holding = self._attempts.holding_of(lease)
-        holding.look()
+        holding.record_changes()
         return register.write(lease.fence, holding.who, lease.key, holding.attempt)
 
 
@@ -174,7 +174,7 @@ class _Holding:
         return lease
 
     async def _exit(self, releasing: Awaitable[Any]) -> None:
-        self.look()
+        self.record_changes()
         if not self._over:
             self._over = True
             self._note("release")
@@ -199,7 +199,7 @@ class _Holding:
         until: float = core_of(self._lease).held_lease.good_until
         return now + until - clock()
 
-    def look(self) -> None:
+    def record_changes(self) -> None:
         """Record what has happened to the lease since the last call: a renewal, a loss or a release."""
         assert self._lease is not None
         until = self._believed()

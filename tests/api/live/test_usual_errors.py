@@ -103,24 +103,24 @@ def test_local_without_a_program_for_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def guarded(new_server: NewServer) -> PrivateServer:
+def with_password(new_server: NewServer) -> PrivateServer:
     """A server that asks for a password."""
     return new_server(port=True, password="secret-of-test")
 
 
 @pytest.mark.parametrize("call", [enters, acquires])
-def test_a_wrong_password(guarded: PrivateServer, call: Callable[[holdfast.Lock], None]) -> None:
-    expected = rf"refused: WRONGPASS .*; check the user name and the password for 127\.0\.0\.1:{guarded.port}$"
-    url = f"redis://:canary@127.0.0.1:{guarded.port}"
+def test_a_wrong_password(with_password: PrivateServer, call: Callable[[holdfast.Lock], None]) -> None:
+    expected = rf"refused: WRONGPASS .*; check the user name and the password for 127\.0\.0\.1:{with_password.port}$"
+    url = f"redis://:canary@127.0.0.1:{with_password.port}"
     for client in (url, redis.Redis.from_url(url)):
         error = raised(call, client, expected)
         assert (error.__cause__, error.code) == (None, "WRONGPASS")
         assert "canary" not in str(error)
 
 
-def test_no_password(guarded: PrivateServer) -> None:
-    url = f"redis://127.0.0.1:{guarded.port}"
-    expected = rf"refused: NOAUTH .*; 127\.0\.0\.1:{guarded.port} needs a password: pass a client that has it"
+def test_no_password(with_password: PrivateServer) -> None:
+    url = f"redis://127.0.0.1:{with_password.port}"
+    expected = rf"refused: NOAUTH .*; 127\.0\.0\.1:{with_password.port} needs a password: pass a client that has it"
     assert raised(enters, url, expected).code == "NOAUTH"
     assert aio_raised(url, expected).code == "NOAUTH"
 

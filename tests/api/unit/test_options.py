@@ -239,7 +239,7 @@ def test_release_of_what_is_not_held(stage: Stage) -> None:
         Lock(URL, "x").release()
 
 
-# Renewal and the guard
+# Renewal and quarantine
 
 
 @pytest.mark.parametrize("ttl", [*BAD["ttl"][:-4], 1e10])

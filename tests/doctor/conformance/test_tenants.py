@@ -52,8 +52,17 @@ def tenants(box: Box) -> Iterator[tuple[Tenant, Tenant]]:
 def attempts(me: Any, prefix: str, token: str) -> list[Callable[[], object]]:
     """All ways to read, write, hear or tell something under this prefix."""
     process = token.partition(".")[0]
-    lock, record, guard, marker = f"{prefix}{{x}}", f"{prefix}proc:{process}", f"{prefix}guard", f"{prefix}marker"
-    keys = [lock, f"{lock}:state", f"{lock}:queue", f"{lock}:hopefuls", record, guard, marker, f"{prefix}cache:{{c}}:value"]
+    lock, record, quarantine, marker = f"{prefix}{{x}}", f"{prefix}proc:{process}", f"{prefix}guard", f"{prefix}marker"
+    keys = [
+        lock,
+        f"{lock}:state",
+        f"{lock}:queue",
+        f"{lock}:hopefuls",
+        record,
+        quarantine,
+        marker,
+        f"{prefix}cache:{{c}}:value",
+    ]
     tries: list[Callable[[], object]] = []
     for key in keys:
         plain = (("GET",), ("SET", "x"), ("DEL",), ("EXISTS",), ("GETRANGE", "0", "9"), ("MGET",))

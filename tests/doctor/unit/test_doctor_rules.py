@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.doctor.facts import LEVELS, Connection, Facts, Keys, Terms
-from holdfast.doctor.rules import CHECKS, compare, judge
+from holdfast.doctor.rules import CHECKS, compare, diagnose
 
 INFO: Mapping[str, str] = {
     "redis_version": "7.2.4",
@@ -135,13 +135,13 @@ def said(findings: list[Any]) -> list[tuple[str, str]]:
 
 
 def test_a_healthy_server_has_nothing_to_be_told() -> None:
-    assert {finding.level for finding in judge(HEALTHY, ONE)} == {"ok"}
-    assert len(judge(HEALTHY, ONE)) >= len(CHECKS) - 3
+    assert {finding.level for finding in diagnose(HEALTHY, ONE)} == {"ok"}
+    assert len(diagnose(HEALTHY, ONE)) >= len(CHECKS) - 3
 
 
 @pytest.mark.parametrize(("changes", "terms", "level", "pattern"), CASES, ids=[case[3][:30] for case in CASES])
 def test_what_bites_is_found(changes: dict[str, Any], terms: Terms, level: str, pattern: str) -> None:
-    findings = judge(replace(HEALTHY, **changes), terms)
+    findings = diagnose(replace(HEALTHY, **changes), terms)
     bad = [(found, text) for found, text in said(findings) if found != "ok"]
     assert any(found == level and re.search(pattern, text) for found, text in bad), bad
     assert max((found for found, _ in bad), key=LEVELS.index) == level, "worse than it is"
@@ -153,7 +153,7 @@ def test_what_is_only_wrong_for_one_server_is_fine_for_several() -> None:
     """They bear that one restarts, with its data or without."""
     for kept, level in (("1", "ok"), ("0", "note")):
         restarted = replace(HEALTHY, **info(aof_enabled=kept, uptime_in_seconds="7"), **config(appendfsync="no"), ahead=1.0)
-        findings = judge(restarted, Terms(redlock=True))
+        findings = diagnose(restarted, Terms(redlock=True))
         assert {finding.level for finding in findings if finding.topic != "persistence"} == {"ok"}
         (found,) = (finding for finding in findings if finding.topic == "persistence")
         assert found.level == level

@@ -18,8 +18,8 @@ from holdfast._core.election import (
     NoLeader,
     View,
     change,
-    look,
     proclaim,
+    read_leader,
     transfer,
 )
 from holdfast._core.lock.acquire import acquire
@@ -127,7 +127,7 @@ def test_how_long_a_leader_leads_is_read_in_seconds(left: int, seconds: float | 
 
 
 def test_a_leader_is_known_since_the_question_was_sent() -> None:
-    looking = look(ElectionKeys(spec(), LOCK + b":observers"), "")
+    looking = read_leader(ElectionKeys(spec(), LOCK + b":observers"), "")
     looking.send(None)
     with pytest.raises(StopIteration) as ended:
         looking.send(Answer(View(ONE, 25.0), 100.0, 101.0))

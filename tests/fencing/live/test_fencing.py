@@ -16,7 +16,7 @@ from support.witness import Monitor
 
 
 def remembered(look: redis.Redis, name: str) -> str:
-    """The key that remembers the fence: in the same slot of a Cluster as the key that is guarded."""
+    """The key that remembers the fence: in the same slot of a Cluster as the key that is protected."""
     (key,) = (str(key) for key in look.scan_iter(f"*{name}*") if "fence" in str(key))
     assert key.startswith(f"{{{name}}}:")
     return key

@@ -10,7 +10,7 @@ import pytest
 from holdfast_lab.explore import Report
 from holdfast_lab.scenarios.election import ELECTION_SCENARIOS
 from holdfast_lab.scenarios.multilock import MULTILOCK_SCENARIOS
-from holdfast_lab.scenarios.quorum import QUORUM_SCENARIOS, UNGUARDED
+from holdfast_lab.scenarios.quorum import QUORUM_SCENARIOS, WITHOUT_QUARANTINE
 from holdfast_lab.scenarios.rendezvous import RENDEZVOUS_SCENARIOS
 from holdfast_lab.scenarios.single_flight import FLIGHT_SCENARIOS
 from holdfast_lab.scenarios.table import ALL
@@ -55,18 +55,18 @@ def test_a_schedule_can_be_replayed(name: str, kinds: set[str]) -> None:
 
 
 @pytest.mark.turns("lab")
-def test_without_the_guard_there_are_two_holders() -> None:
+def test_without_quarantine_there_are_two_holders() -> None:
     """A server that has forgotten its vote is declared new at once, and votes for another one."""
-    (found,) = UNGUARDED.explore(most=3000).found
+    (found,) = WITHOUT_QUARANTINE.explore(most=3000).found
     assert [violation.rule for violation in found.violations] == ["R1"]
-    history, violations = UNGUARDED.replay(found.choices)
+    history, violations = WITHOUT_QUARANTINE.replay(found.choices)
     assert history == found.history
     assert violations == found.violations
     assert any(event.note == "amnesia" for event in history)
 
 
 @pytest.mark.turns("lab")
-def test_with_the_guard_there_are_not() -> None:
+def test_with_quarantine_there_are_not() -> None:
     """In as many schedules as show it without. All of them are searched in the soak."""
     report = QUORUM_SCENARIOS["quorum-amnesia"].explore(most=600)
     assert report.found == []

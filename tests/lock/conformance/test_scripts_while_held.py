@@ -241,24 +241,24 @@ def test_refresh_and_another_format(box: Box) -> None:
     assert box.dump() == before
 
 
-# guard
+# fence check
 
 
 def test_guard(box: Box) -> None:
     keys = ("data", "{data}:fence")
 
-    def guard(*args: object) -> Any:
+    def check(*args: object) -> Any:
         return box.run("check", *args, keys=keys)
 
-    assert guard(5, 60_000) == 1
+    assert check(5, 60_000) == 1
     assert box.redis.get("data") is None
-    assert guard(5, 60_000, "one", 30_000) == 1
-    assert guard(4, 60_000, "late", 30_000) == 0
+    assert check(5, 60_000, "one", 30_000) == 1
+    assert check(4, 60_000, "late", 30_000) == 0
     assert box.redis.get("data") == b"one"
     assert 29_000 < box.redis.pttl("data") <= 30_000
-    assert guard(6, 60_000, "two", "") == 1
+    assert check(6, 60_000, "two", "") == 1
     assert (box.redis.get("data"), box.redis.pttl("data")) == (b"two", -1)
     assert box.redis.get("{data}:fence") == b"6"
     assert 59_000 < box.redis.pttl("{data}:fence") <= 60_000
-    assert guard(2**53 - 1, 60_000) == 1
-    assert guard(2**53 - 2, 60_000) == 0
+    assert check(2**53 - 1, 60_000) == 1
+    assert check(2**53 - 2, 60_000) == 0

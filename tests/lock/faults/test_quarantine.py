@@ -36,9 +36,9 @@ def refused(face: Any, url: str, name: str, **options: Any) -> bool:
     return not face.call(lock.acquire)
 
 
-def free_again(both_faces: tuple[Sync, Aio], url: str, name: str, guard: float) -> None:
+def free_again(both_faces: tuple[Sync, Aio], url: str, name: str, seconds: float) -> None:
     for face in both_faces:
-        lock = quarantined(face, url, name, wait=0, quarantine=guard)
+        lock = quarantined(face, url, name, wait=0, quarantine=seconds)
         assert face.call(lock.acquire)
         face.call(lock.release)
 

@@ -1,5 +1,5 @@
-"""Minutes of contention with holders killed at random: exclusion by a counter, fences by a guard, and both by the checkers,
-from what each process has recorded."""
+"""Minutes of contention with holders killed at random: exclusion by a counter, fences by a fence check, and both by the
+checkers, from what each process has recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ lock = holdfast.Lock(sys.argv[1], "soak", ttl=2)
 record = Recorder(f"{sys.argv[2]}/worker-{os.getpid()}")
 while True:
     with record.holding(lock) as lease:
-        # Not atomic on purpose. The guard refuses a holder who was overtaken; whoever is in here alone loses no count.
+        # Not atomic on purpose. The fence check refuses a holder that was overtaken; whoever is in here alone loses no count.
         value = int(client.get("counter") or 0)
         def accept(fence):
             return holdfast.fencing.fenced_set(client, "counter", str(value + 1), fence)

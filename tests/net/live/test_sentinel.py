@@ -219,7 +219,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
     with Lock(sentinels.url, name + "-sure", replicas=2):
         pass
     holdfast.declare_new(sentinels.url, max_ttl=20)
-    guarded = FairLock(sentinels.url, name + "-guarded", ttl=20, renew=False, quarantine=20)
+    quarantined = FairLock(sentinels.url, name + "-quarantined", ttl=20, renew=False, quarantine=20)
     sentinels.replicated()
     for replica in sentinels.replicas:
         sentinels.command(replica, "REPLICAOF", "127.0.0.1", "1")  # cut off: there is nobody
@@ -229,7 +229,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         Lock(sentinels.url, name + "-sure", ttl=6, replicas=1).acquire()
     assert not sentinels.command(sentinels.primary, "EXISTS", f"hf:{{{name}-sure}}")
     forgotten.acquire()
-    guarded.acquire()
+    quarantined.acquire()
     old = sentinels.kill_primary()
     asking = in_thread(take_and_leave, Lock(sentinels.url, name + "-other", ttl=6, wait=20))
     sentinels.await_primary(instead_of=old)
@@ -243,11 +243,11 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         with pytest.raises(LeaseLost):
             forgotten.release()
     with pytest.raises(LockTimeout, match=r"may have lost data .*grants no lock for another (19|20)"):
-        FairLock(sentinels.url, name + "-guarded", ttl=6, wait=0, quarantine=20).__enter__()
-    assert guarded.lease
-    assert guarded.lease.remaining() > 1, "alone"
+        FairLock(sentinels.url, name + "-quarantined", ttl=6, wait=0, quarantine=20).__enter__()
+    assert quarantined.lease
+    assert quarantined.lease.remaining() > 1, "alone"
     with pytest.raises(LeaseLost):
-        guarded.release()
+        quarantined.release()
     lease.renew()
     assert time.monotonic() - started < SOON
     assert order == [], "they stand in line still"

@@ -24,7 +24,7 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
     keeper = SimpleNamespace(mutex=nullcontext(), later=lambda _seconds, what: due.append(what))
     process: Any = SimpleNamespace(running_keeper=keeper)
     answers = [True, False, False]
-    fanout: Any = SimpleNamespace(take=lambda *_: True, poll=lambda _poll: None, owed=True, look=lambda: answers.pop(0))
+    fanout: Any = SimpleNamespace(take=lambda *_: True, poll=lambda _poll: None, owed=True, read_replies=lambda: answers.pop(0))
     fanouts = FanoutPool((Endpoint(),), process)
     fanouts._idle.append(fanout)
     poll: Any = None

@@ -144,16 +144,16 @@ def test_the_state_is_lost(box: Box) -> None:
 
 def test_a_server_that_may_have_forgotten_hands_nothing_on(box: Box) -> None:
     box.redis.eval(source("quorum/declare_new"), 1, MARKER, 30_000, "", 0)
-    box.acquire(A, guard=30_000)
-    *_, ends = box.rotate(A, T, guard=30_000)
+    box.acquire(A, quarantine=30_000)
+    *_, ends = box.rotate(A, T, quarantine=30_000)
     box.redis.hset(MARKER, "run", "another")
-    code, ms = box.rotate(T, B, 30_000, ends, guard=30_000)
+    code, ms = box.rotate(T, B, 30_000, ends, quarantine=30_000)
     assert code == codes.QUARANTINED
     assert 29_000 < ms <= 30_302
     assert box.holder() == T
-    assert box.rotate(A, T, guard=30_000)[0] == 1, "what it has done it says again"
+    assert box.rotate(A, T, quarantine=30_000)[0] == 1, "what it has done it says again"
     with pytest.raises(redis.ResponseError, match="quarantine=30"):
-        box.rotate(T, B, 30_000, ends, guard=20_000)
+        box.rotate(T, B, 30_000, ends, quarantine=20_000)
 
 
 @pytest.mark.parametrize("value", ["1", "1.5", "on", "12.5e", f"{'a' * 12}.{'0' * 31}", f"{'a' * 12}.{'0' * 32} "])

@@ -216,7 +216,7 @@ def test_with_a_guard(face: Face, server: PrivateServer, name: str) -> None:
         face.call(lock.ticket, 90)
     heir = face.redeem(server.url, face.call(lock.ticket))
     assert face.call(heir.acquire)
-    assert heir._spec.guard == 60
+    assert heir._spec.quarantine == 60
     face.call(heir.release)
 
 

@@ -46,12 +46,12 @@ def made(name: str | bytes = "jobs", **options: Any) -> Ticket:
 
 @pytest.mark.parametrize("name", ["jobs", "a b", "ü{x}%\n", b"\xff" * 512, "é" * 256])
 def test_a_ticket_says_what_it_is_for(name: str | bytes) -> None:
-    ticket = made(name, guard=60.0, replicas=2)
+    ticket = made(name, quarantine=60.0, replicas=2)
     assert len(ticket) < texts.LONGEST
     told = texts.read(ticket)
     assert told.key == lock_keys(name, "hf:", None)[0]
     assert (told.token, told.ends) == (f"{'a' * 12}.{SECRET}", 1_700_000_000_000)
-    assert (told.guard, told.replicas) == (60.0, 2)
+    assert (told.quarantine, told.replicas) == (60.0, 2)
     assert ticket.isascii()
 
 
@@ -144,7 +144,7 @@ def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="ttl"):
         redeem(URL, made(), ttl=0)
     with pytest.raises(ConfigError, match="quarantine=60"):
-        redeem(URL, made(guard=60.0), ttl=90)
+        redeem(URL, made(quarantine=60.0), ttl=90)
     with pytest.raises(TypeError, match="has no timeout="):
         redeem(URL, made(), timeout=3)  # type: ignore[arg-type]
 

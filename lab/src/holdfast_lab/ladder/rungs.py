@@ -73,7 +73,7 @@ class Rung:
     fall: Fall | None = None
     servers: int = 1
     successor: Successor = "itself"
-    guarded: bool = False
+    checks_fences: bool = False
     """True if the protected resource checks the fence of each write."""
 
     @property
@@ -107,7 +107,7 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
         ahead = number * scenario.ahead
         process = Process(world, world.servers[0], f"c{number + 1}", offset=ahead, ahead=ahead)
         retry = scenario.retry + number * scenario.apart
-        client = Client(process, rung.lock, retry=retry, writes=scenario.writes, guarded=rung.guarded)
+        client = Client(process, rung.lock, retry=retry, writes=scenario.writes, checks_fences=rung.checks_fences)
         client.worker.start(client.run(scenario.rounds))
     return world
 
@@ -304,10 +304,10 @@ RUNGS = (
             "R4",
             "A holder that was stopped between reading the clock and writing overwrites the write of the next holder.",
             100,
-            "guard",
+            "fence-check",
         ),
     ),
-    Rung("guard", "A fence, and a resource that checks it", locks.Fenced(), guarded=True),
+    Rung("fence-check", "A fence, and a resource that checks it", locks.Fenced(), checks_fences=True),
 )
 """The rungs, from the lowest. A rung without a ``fall`` is the cure of other rungs."""
 

@@ -138,13 +138,13 @@ class LadderWorker(Worker):
 class Client:
     """A client that acquires a lock, works, writes and releases the lock, and records all this."""
 
-    def __init__(self, process: Process, lock: LockOfLadder, *, retry: float, writes: bool, guarded: bool) -> None:
+    def __init__(self, process: Process, lock: LockOfLadder, *, retry: float, writes: bool, checks_fences: bool) -> None:
         self.worker = LadderWorker(process, "1")
         self.process = process
         self.lock = lock
         self.retry = retry
         self.writes = writes
-        self.guarded = guarded
+        self.checks_fences = checks_fences
         """True if the protected resource refuses a write with a lower fence than the highest it has seen."""
 
     def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
@@ -183,6 +183,6 @@ class Client:
     def write(self, fence: int, turn: int) -> None:
         register = self.process.world.register
         highest = register.get(KEY, 0)
-        accepted = fence >= highest or not self.guarded
+        accepted = fence >= highest or not self.checks_fences
         register[KEY] = max(fence, highest)
         self.note("write", "accepted" if accepted else "refused", fence=fence or turn)

@@ -26,7 +26,7 @@ class QuorumScenario(LockScenario):
 
     broad = True
     brisk: bool = True
-    guarded: bool = True
+    quarantined: bool = True
     """True if a restarted server casts no votes for a while. False if it is declared new, so that it votes at once."""
 
     @property
@@ -42,7 +42,7 @@ class QuorumScenario(LockScenario):
         for server in world.servers:
             server_group.declare(server)
             server.keep_past()
-            if not self.guarded:
+            if not self.quarantined:
                 server.on_start = partial(server_group.declare, server)
         lock = described("x", ttl=self.ttl, renew=self.renew)
         for number, program in enumerate(self.programs):
@@ -80,7 +80,7 @@ QUORUM_SCENARIOS: dict[str, QuorumScenario] = {
     )
 }
 
-UNGUARDED = QuorumScenario(
-    "quorum-unguarded", "as quorum-amnesia, but the server votes again at once", HELD, guarded=False, **FORGETS
+WITHOUT_QUARANTINE = QuorumScenario(
+    "quorum-without-quarantine", "as quorum-amnesia, but the server votes again at once", HELD, quarantined=False, **FORGETS
 )
 """A scenario in which the search must find two holders, because a server that lost its data votes again at once."""

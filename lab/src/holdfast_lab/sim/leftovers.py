@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast._core.names import PREFIX, guard_key, marker_key
+from holdfast._core.names import PREFIX, marker_key, quarantine_key
 from holdfast_lab.sim.world import World
 
 if TYPE_CHECKING:
     from holdfast_lab.sim.server import Server
 
-MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
+MARKERS = {marker_key(PREFIX), quarantine_key(PREFIX)}
 """Keys that show that a server has lost no data. They never expire, and are no leftovers."""
 
 

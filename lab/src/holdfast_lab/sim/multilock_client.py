@@ -28,7 +28,7 @@ class Part:
 
     def __init__(self, whole: MultiLock, lock: Lock) -> None:
         self.lock = lock
-        self.group: Hashable = None if lock.spec.guard else "server"
+        self.group: Hashable = None if lock.spec.quarantine else "server"
         self.lease: Lease | None = None
         self._whole = whole
         self._worker = lock.worker

@@ -43,7 +43,7 @@ class Permits:
         self._lowered: set[bytes] = set()
         """Tokens of the holders that have fewer permits now than they acquired."""
 
-    def look(self) -> None:
+    def record_changes(self) -> None:
         """Record what has changed since the last call: permits that were granted, extended, lowered or freed, and the limit."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world

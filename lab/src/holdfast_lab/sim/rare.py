@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from holdfast._core.inspect.break_lock import BREAK_PERMITS
 from holdfast._core.lock.replies import ACQUIRE, RELEASE
-from holdfast._core.names import PREFIX, guard_key, lock_keys
+from holdfast._core.names import PREFIX, lock_keys, quarantine_key
 from holdfast._core.requests import Call, RunScript
 from holdfast_lab.sim.faults import mishaps, move, turn_away
 from holdfast_lab.sim.network import Push, Wire
@@ -252,7 +252,7 @@ class Revoked(Theme):
         for name in "xyz":
             for _ in range(rng.choice((90, 99, 100, 130))):
                 server.keyspace.run(RELEASE, lock_keys(name, PREFIX.decode(), None), (next(tokens), "bury"))
-        if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
+        if server.keyspace.execute("EXISTS", quarantine_key(PREFIX)):
             return  # a revocation without quarantine= could hand over a lock whose lease the server has lost
         for _ in range(40):
             world.at(world.now + span * rng.random(), self._revoke, world, server, rng.choice("xxyz"), next(tokens))
@@ -386,7 +386,7 @@ class Mixed(Theme):
             "fair": uniform() < 0.15,
         }
         if uniform() < 0.3:
-            options["guard"] = 0.0
+            options["quarantine"] = 0.0
         return options
 
     def counts(self, world: World) -> Counter[str]:

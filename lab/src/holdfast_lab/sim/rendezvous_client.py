@@ -68,22 +68,22 @@ class Rendezvous(Server):
             return super().serve(wire, call)
         before = self._places(call)
         answers = super().serve(wire, call)
-        self._look(call, before)
+        self._record_places(call, before)
         return answers
 
     def visit(self, call: RunScript[Any]) -> None:
         before = self._places(call)
         super().visit(call)
-        self._look(call, before)
+        self._record_places(call, before)
 
     def _places(self, call: RunScript[Any]) -> list[bytes]:
         return list(self.keyspace.execute("ZRANGE", call.keys[1], 0, -1)) if call.script is BARRIER else []
 
-    def _look(self, call: RunScript[Any], before: list[bytes]) -> None:
+    def _record_places(self, call: RunScript[Any], before: list[bytes]) -> None:
         key = call.keys[0]
         if call.script is LATCH:
             self.flag = key
-            self._look_at_flag()
+            self._record_flag()
             return
         waiting = set(self._places(call))
         found = {}
@@ -98,12 +98,12 @@ class Rendezvous(Server):
             who = self.whose(token)
             self.world.note("together", self.name, key.decode(), who, fence=number, last=self.together)
 
-    def look(self, *, more: bool = False) -> None:
-        super().look(more=more)
+    def record_changes(self, *, more: bool = False) -> None:
+        super().record_changes(more=more)
         if self.flag:
-            self._look_at_flag()
+            self._record_flag()
 
-    def _look_at_flag(self) -> None:
+    def _record_flag(self) -> None:
         is_open = self.keyspace.execute("HGET", self.flag, "left") == b"0"
         if is_open != self.is_open:
             self.is_open = is_open

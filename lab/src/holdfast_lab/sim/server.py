@@ -11,7 +11,7 @@ from holdfast._core import permit
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RENEW
 from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.lock.spec import milliseconds
-from holdfast._core.names import PREFIX, guard_key
+from holdfast._core.names import PREFIX, quarantine_key
 from holdfast._core.quorum.votes import DECLARE_NEW
 from holdfast._core.requests import Call, Command, Refused, RunScript
 from holdfast._lua import codes
@@ -127,7 +127,7 @@ class Server:
         """
         self.keyspace.now = self._tick()
         self.keyspace.load(self.keyspace.dump())
-        self.look()
+        self.record_changes()
         self._base = self.wall() + seconds
         self._since = self.world.now
         self._steps.append((self.world.now, seconds))
@@ -182,7 +182,9 @@ class Server:
         if self._past is not None:
             self._remember()
         if isinstance(call, RunScript) or call.args[0] not in {"PING", "SUBSCRIBE"}:
-            self.look(more=isinstance(call, RunScript) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)})
+            self.record_changes(
+                more=isinstance(call, RunScript) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)}
+            )
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
@@ -213,14 +215,14 @@ class Server:
         """Run a command as another program would, which may change the library's keys."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
-        self.look()
+        self.record_changes()
 
     def visit(self, call: RunScript[Any]) -> None:
         """Run one of the library's scripts at once, without a connection."""
         self.keyspace.now = self._tick()
         self.keyspace.run(call.script, call.keys, call.args)
         self._publish()
-        self.look()
+        self.record_changes()
 
     def _publish(self) -> None:
         published = list(self.keyspace.published)
@@ -238,7 +240,7 @@ class Server:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))
 
-    def look(self, *, more: bool = False) -> None:
+    def record_changes(self, *, more: bool = False) -> None:
         """Record which locks were granted, extended or freed since the last call.
 
         ``more`` is True if the last request asked for more fences.
@@ -262,7 +264,7 @@ class Server:
                 self.world.note(kind, self.name, lock, self.whose(value), fence=fence, last=last, until=until, note=note)
 
         for permits in self.permits.values():
-            permits.look()
+            permits.record_changes()
 
     def deaf_waiters(self, state: bytes) -> str:
         waiting = self.keyspace.execute("ZRANGE", state.removesuffix(b":state") + b":queue", 0, -1)
@@ -282,7 +284,7 @@ class Server:
         ``longest`` is the longest lease of all clients, in seconds.
         """
         self.keyspace.now = self._tick()
-        self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
+        self.keyspace.run(DECLARE_NEW, (quarantine_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self, *, once: bool = True) -> None:
         """Store past states, so that a restart can bring one of them back without the last writes.
@@ -334,13 +336,13 @@ class Server:
                 self.remove_endless(key)
         if self.on_start is not None:
             self.on_start()
-        self.look()
+        self.record_changes()
 
     def flush(self) -> None:
         """Delete all keys, as FLUSHALL does."""
         self.lost += len(self._keys())
         self.keyspace.clear()
-        self.look()
+        self.record_changes()
 
     def _keys(self) -> set[bytes]:
         return {key for key, _, _, _ in self.keyspace.dump()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast._core.inspect.break_lock import Changed, Outcome, TakenAway, break_lock
-from holdfast._core.inspect.scan import Field, look
+from holdfast._core.inspect.scan import Field, read_locks
 from holdfast._core.lock.renewal import QUESTION_EVERY_S
 from holdfast._core.names import PREFIX, lock_keys
 from holdfast._core.requests import Sleep, WireError
@@ -70,7 +70,7 @@ class Operator:
     async def _operate(self, key: bytes) -> None:
         world, rng = self.world, self.rng
         try:
-            (seen,) = await look(WHERE, [key])
+            (seen,) = await read_locks(WHERE, [key])
             sight = seen.sights[0]
             if sight is None or not sight.holds:
                 return

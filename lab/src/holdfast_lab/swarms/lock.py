@@ -40,7 +40,7 @@ SET_BACK = 10.0
 ODD = 1.5
 """Lease time of the workers in `Profile.odd`, as a multiple of `Profile.ttl`."""
 
-GUARDED = 0.5
+QUARANTINED = 0.5
 """Share of the histories with ``quarantine=``, among those in which the server restarts or loses data."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
@@ -98,7 +98,7 @@ class Profile:
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
-    guard: float = 0.0
+    quarantine: float = 0.0
     """Seconds of quarantine; 0: none. If there is a quarantine, the server is declared new at the start of the history."""
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
@@ -111,14 +111,14 @@ class Profile:
         return ODD * self.ttl if self.odd else self.ttl
 
     @property
-    def guarded(self) -> bool:
+    def is_quarantined(self) -> bool:
         """True if the locks of all workers have ``quarantine=``."""
-        return bool(self.guard) and all(options.get("guard", self.guard) for options in self.mixed.values())
+        return bool(self.quarantine) and all(options.get("quarantine", self.quarantine) for options in self.mixed.values())
 
     @property
     def waits(self) -> float:
         """Seconds for which a server that may have lost its data grants no lock."""
-        return 1.02 * self.guard
+        return 1.02 * self.quarantine
 
 
 def draw(rng: random.Random) -> Profile:
@@ -267,9 +267,9 @@ class LockHistory(History[Profile]):
         if "amnesia" in kinds:
             server.keep_past()
         # This draw has random numbers of its own, so that other seeds have the same histories as before.
-        if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
-            profile.guard = max(CLAIM_WINDOW_S, profile.longest)
-            server.declare(profile.guard)
+        if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < QUARANTINED:
+            profile.quarantine = max(CLAIM_WINDOW_S, profile.longest)
+            server.declare(profile.quarantine)
         profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
         profile.linger = profile.linger if profile.progress_within is None or profile.mixed else 0.0
         for number in range(1 + max(process for process, _ in profile.workers)):
@@ -309,7 +309,7 @@ class LockHistory(History[Profile]):
             "linger": profile.linger,
             "max_passes": profile.max_passes,
             "max_pass_time": profile.max_pass_time,
-            "guard": profile.guard,
+            "quarantine": profile.quarantine,
             "progress_within": profile.progress_within,
         }
         return {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xyz"}
@@ -370,7 +370,7 @@ def limits(profile: Profile) -> Limits:
         passes=profile.max_passes,
         pass_time=profile.max_pass_time,
         recall=calm and not slow and profile.latency < 0.01,
-        excuses=UNSETTLING - {"amnesia"} if profile.guarded else UNSETTLING,
+        excuses=UNSETTLING - {"amnesia"} if profile.is_quarantined else UNSETTLING,
         outside=frozenset(
             f"c{1 + of}/{1 + number}"
             for number, (of, _) in enumerate(profile.workers)

@@ -54,7 +54,7 @@ class Users:
         """Make the planned acquisitions of a worker, as in the `lock` swarm, but acquire permits instead of the lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
-            described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
+            described = plain.spec._replace(permits=self.wanted(planned.lock), quarantine=0.0, linger=0.0, progress_within=None)
             lock = Lock(plain.worker, described, fair=True)
             lease: Lease | None = None
             try:
@@ -93,7 +93,7 @@ class PermitHistory(LockHistory):
 
     def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
         super().__init__(seed, trace=trace, theme=theme)
-        self.profile.linger = self.profile.guard = 0.0
+        self.profile.linger = self.profile.quarantine = 0.0
         self.profile.progress_within = None
 
     def random_of(self, seed: int, theme: Theme) -> random.Random:

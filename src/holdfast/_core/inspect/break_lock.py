@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast._core.election import NOTIFY_OBSERVERS
-from holdfast._core.inspect.scan import Field, keys_of, look
-from holdfast._core.names import guard_key, side_key
+from holdfast._core.inspect.scan import Field, keys_of, read_locks
+from holdfast._core.names import quarantine_key, side_key
 from holdfast._core.requests import AskPlace, Conflict, Now, RunScript, Sleep, WireError, in_the_way
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
@@ -74,7 +74,7 @@ async def break_lock(
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock has a quarantine
-        keys += (guard_key(prefix),)
+        keys += (quarantine_key(prefix),)
     answers = await _everywhere(where, RunScript(BREAK_LOCK, keys, (mark, by), where.timeout))
     if leads:
         try:
@@ -114,7 +114,7 @@ async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
     """
     until = None if seconds is None else await Now() + seconds
     while True:
-        (seen,) = await look(where, [key])
+        (seen,) = await read_locks(where, [key])
         votes = [sight for sight in seen.sights if sight is not None and sight.holds]
         free = sum(sight is not None and not sight.holds for sight in seen.sights)
         if free > where.places // 2:

@@ -164,7 +164,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
                     continue  # these processes are shown by their ids
 
 
-async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
+async def read_locks(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
     """Return the state of the locks with these keys.
 
     Raises WireError if no server replies, or if the last error is a refusal for good, such as a missing permission. ``most``:
@@ -248,7 +248,7 @@ async def page(survey: Survey) -> list[Seen]:
                 raise
             survey.scanned(0, [])  # the other servers know its locks
         keys = survey.take()
-    return [seen for seen in await look(where, keys, 1, survey.records) if any(map(_counts, seen.sights))]
+    return [seen for seen in await read_locks(where, keys, 1, survey.records) if any(map(_counts, seen.sights))]
 
 
 def _counts(sight: Sight | None) -> bool:

@@ -257,7 +257,7 @@ async def ask(
     spec = attempt.spec
     give_up_at = attempt.until
     silent_until = float("inf") if give_up_at is None else (now if at_once else give_up_at) + GRACE_S
-    extra = (more, *spec.guarded) if more or spec.guard else spec.terms
+    extra = (more, *spec.quarantine_args) if more or spec.quarantine else spec.terms
     script = scripts(spec).acquire
     pause = 0.02
     failures = 0

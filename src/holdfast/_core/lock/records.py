@@ -606,7 +606,9 @@ class HeldLease:
         if spec.ttl != self.ttl or not spec.is_passable:
             return False
         mine = self.spec
-        return spec is mine or (mine.is_passable and spec.replicas <= mine.replicas and spec.guard in (0.0, mine.guard))
+        return spec is mine or (
+            mine.is_passable and spec.replicas <= mine.replicas and spec.quarantine in (0.0, mine.quarantine)
+        )
 
     def end(self) -> None:
         """Mark the lease as released. It is then no longer renewed, and its loss is no longer reported."""
@@ -638,7 +640,7 @@ class HeldLease:
         maximum seconds to wait for the reply.
         """
         how = "bury" if revoke else "release"
-        return RunScript(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
+        return RunScript(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.quarantine_args), timeout)
 
     def may_extend(self, now: float, ttl: float) -> None:
         """Note that a request sent at ``now`` may extend the lease to ``ttl`` seconds, whether or not its reply arrives."""

@@ -22,7 +22,7 @@ async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
         for limit in (0.2, 0.1):  # with `GRACE_S`, an attempt that gives up ends less than a second after its time
             try:
                 await RunScript(
-                    scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit)
+                    scripts(spec).release, spec.granting, (attempt.token, mode, *spec.quarantine_args), min(spec.timeout, limit)
                 )
             except (NotSent, Unknown):
                 mode = "bury"
@@ -58,7 +58,7 @@ def revocation(attempt: Attempt) -> RunScript[int]:
     The server then removes the attempt's lock or queue position, and refuses late copies of its requests.
     """
     spec = attempt.spec
-    return RunScript(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
+    return RunScript(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.quarantine_args), spec.timeout)
 
 
 async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, attempt: Attempt | None = None) -> bool:
@@ -81,7 +81,7 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, 
                 if isinstance(first, WireError):
                     raise first
                 if first is None:
-                    first = await RunScript(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
+                    first = await RunScript(scripts(spec).release, spec.granting, (token, how, *spec.quarantine_args), timeout)
             except WireError as error:
                 first = None
                 resent = resent or isinstance(error, Unknown)

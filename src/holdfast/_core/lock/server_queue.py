@@ -79,7 +79,7 @@ def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> RunScrip
     args: list[bytes | str | int] = [channel]
     for waiter in batch:
         args += waiter.attempt.token, milliseconds(waiter.requested_ttl)
-    return RunScript(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
+    return RunScript(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.quarantine_args), timeout)
 
 
 class Waiting:
@@ -202,7 +202,7 @@ class Waiting:
                 return None  # a copy of the message, or a forged one, whose sender must not make this process flood the server
             self._handed_on[token] = now
             spec = attempt.spec
-            return RunScript(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
+            return RunScript(scripts(spec).release, spec.granting, (token, "leave", *spec.quarantine_args), spec.timeout)
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:
@@ -268,7 +268,7 @@ class Waiting:
         alike: dict[tuple[object, float, bytes], list[Waiter]] = {}
         for waiter in batch:  # one request is one script, with one quarantine and one inbox
             spec = waiter.attempt.spec
-            alike.setdefault((scripts(spec), spec.guard, spec.prefix), []).append(waiter)
+            alike.setdefault((scripts(spec), spec.quarantine, spec.prefix), []).append(waiter)
         return [Refresh(part[i : i + BATCH]) for part in alike.values() for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:

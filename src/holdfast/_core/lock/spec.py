@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast._core.lock.replies import MUTEX, Scripts
-from holdfast._core.names import guard_key, prefix_of
+from holdfast._core.names import prefix_of, quarantine_key
 from holdfast._core.requests import Frame
 from holdfast._core.struct import cached_property
 
@@ -59,7 +59,7 @@ class _Spec(NamedTuple):
     """Maximum seconds after a grant to hand the lock on inside this process, if other processes wait for the lock."""
     replicas: int = 0
     """Number of replicas that must acknowledge the lock before it counts as acquired; 0: none."""
-    guard: float = 0.0
+    quarantine: float = 0.0
     """Seconds for which a server that may have lost its data grants no lock (quarantine); 0: no quarantine."""
     progress_within: float | None = None
     """Maximum seconds between two calls of ``progress()``; None: no limit.
@@ -87,7 +87,7 @@ class Spec(_Spec):
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
         """Return the keys for scripts that may grant the lock to a client. With ``quarantine=``, a fourth key is among them."""
-        return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
+        return (*self.keys, quarantine_key(self.prefix)) if self.quarantine else self.keys
 
     @cached_property
     def prefix(self) -> bytes:
@@ -106,9 +106,9 @@ class Spec(_Spec):
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
-    def guarded(self) -> tuple[int, ...]:
+    def quarantine_args(self) -> tuple[int, ...]:
         """Return the quarantine in milliseconds, as the last argument of a script; an empty tuple without a quarantine."""
-        return (milliseconds(self.guard),) if self.guard else ()
+        return (milliseconds(self.quarantine),) if self.quarantine else ()
 
     @cached_property
     def is_passable(self) -> bool:
@@ -151,13 +151,13 @@ class Spec(_Spec):
     @cached_property
     def acquire_frame(self) -> Frame:
         """Return the request that acquires the lock if it is free, to be sent with a new token each time."""
-        extra = (0, *self.guarded) if self.guard else self.terms
+        extra = (0, *self.quarantine_args) if self.quarantine else self.terms
         return Frame(scripts(self).acquire, self.granting, (self.first_ms, 0, *extra), max(0.05, self.timeout))
 
     @cached_property
     def release_frame(self) -> Frame:
         """Return the request that releases the lock, to be sent with the token of each lease."""
-        return Frame(scripts(self).release, self.granting, ("release", *self.guarded), self.timeout)
+        return Frame(scripts(self).release, self.granting, ("release", *self.quarantine_args), self.timeout)
 
     @cached_property
     def renew_grid(self) -> int:

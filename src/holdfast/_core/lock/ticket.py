@@ -138,7 +138,7 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
     for left in reversed(range(TRIES)):
         doubt, heir.maybe_in_flight, heir.may_be_on_server = heir.maybe_in_flight, True, True
         try:
-            answer = await RunScript(EXCHANGE_TOKEN, spec.granting, (*args, *spec.guarded), spec.timeout)
+            answer = await RunScript(EXCHANGE_TOKEN, spec.granting, (*args, *spec.quarantine_args), spec.timeout)
         except WireError as error:
             heir.maybe_in_flight = heir.may_be_on_server = doubt or isinstance(error, Unknown)
             if not left or not isinstance(error, NotSent | Unknown):

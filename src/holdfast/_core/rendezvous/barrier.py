@@ -193,7 +193,7 @@ async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
     return answer.value
 
 
-async def look(barrier_spec: BarrierSpec) -> Standing:
+async def read_state(barrier_spec: BarrierSpec) -> Standing:
     """Return the barrier's current state. Raises WireError, KeyConflict or CountMismatch."""
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, "", "look")))
 

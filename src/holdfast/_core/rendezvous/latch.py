@@ -143,7 +143,7 @@ async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch
     return answer.value
 
 
-async def look(latch: LatchSpec) -> Seen:
+async def read_state(latch: LatchSpec) -> Seen:
     """Return the latch's current state. Raises WireError, KeyConflict or CountMismatch."""
     return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 

@@ -137,7 +137,7 @@ async def jobs_of(keys: Keys, timeout: float) -> list[str]:
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
 
-async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
+async def read_jobs(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
     """Return the state of the named jobs, each with the newest ``entries`` entries of its history.
 
     ``timeout``: maximum seconds to wait for each reply. Raises WireError if the server is unreachable.
@@ -166,7 +166,7 @@ async def survey(keys: Keys, timeout: float) -> Overview:
 
     ``timeout``: maximum seconds to wait for each reply. Raises WireError if the server is unreachable.
     """
-    return await look(keys, await jobs_of(keys, timeout), 1, timeout)
+    return await read_jobs(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
 async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:

@@ -80,12 +80,12 @@ class Process:
                 return True
             fd = _pidfd(self.pid)
             try:
-                now = look(self.pid)
+                now = read_process(self.pid)
                 if now is not None and now.started == self.started:
                     for signum in signals:
                         if fd >= 0:
                             signal.pidfd_send_signal(fd, signum)
-                        else:  # the pid could have passed to another process since `look`, but not within microseconds
+                        else:  # the pid could have passed to another process since `read_process`, but not within microseconds
                             os.kill(self.pid, signum)
             finally:
                 if fd >= 0:
@@ -141,7 +141,7 @@ def own_proc() -> bool:
     return _own_proc[me]
 
 
-def look(pid: int) -> Process | None:
+def read_process(pid: int) -> Process | None:
     """Return the facts about a process from /proc, or from system calls if /proc hides it; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
@@ -165,12 +165,12 @@ def children() -> list[Process] | None:
     me, numbers = os.getpid(), None
     if own_proc():
         try:
-            found = [process for pid in _children_of()(me) if (process := look(pid)) is not None]
+            found = [process for pid in _children_of()(me) if (process := read_process(pid)) is not None]
         except OSError:  # no descriptor is available, so the kernel is asked about each number
             pass
         else:
             for process in found:
-                # With hidepid, `look` does not know the parent, and an orphan would not be recognised as a child.
+                # With hidepid, `read_process` does not know the parent, and an orphan would not be recognised as a child.
                 process.parent = me
             return found
     else:
@@ -194,7 +194,7 @@ def descendants() -> list[Process] | None:
         children_of = _children_of()
         for parent in found:
             for pid in children_of(parent.pid):
-                process = look(pid) if pid not in known else None
+                process = read_process(pid) if pid not in known else None
                 if process is not None:
                     process.parent = parent.pid
                     known.add(pid)
@@ -242,7 +242,7 @@ def _searched() -> Callable[[int], Iterable[int]]:
     """
     me, families = os.getpid(), dict[int, set[int]]()
     numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
-    for process in filter(None, map(look, numbers)):
+    for process in filter(None, map(read_process, numbers)):
         families.setdefault(process.parent, set()).add(process.pid)
     with open("/proc/self/mounts", "rb") as file:  # noqa: PTH123
         hidden = b"hidepid=" in file.read()

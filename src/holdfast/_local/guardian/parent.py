@@ -1,9 +1,9 @@
 """The guardian of a command: a process that starts the command and kills it before the lease ends, unless the lease is renewed.
 
-`launch` forks the guardian, and `spawn` starts it as a program. `Guard` is the owner's side of the channel between the two, and
-`_Guardian` is the guardian's side. After each renewal, the owner sends the guardian the new end of the lease. If no message
-comes in time, the guardian ends the command by itself. That happens when the server is unreachable, or when the owner hangs or
-is stopped. So the command has ended before another client can hold the lock.
+`launch` forks the guardian, and `spawn` starts it as a program. `GuardianChannel` is the owner's side of the channel between
+the two, and `_Guardian` is the guardian's side. After each renewal, the owner sends the guardian the new end of the lease. If
+no message comes in time, the guardian ends the command by itself. That happens when the server is unreachable, or when the
+owner hangs or is stopped. So the command has ended before another client can hold the lock.
 """
 
 from __future__ import annotations
@@ -62,14 +62,17 @@ def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
 
 
 class Report(NamedTuple):
-    """One message from a guardian: a word, such as "exited", and what follows it. The docstring of `Guard` lists the words."""
+    """One message from a guardian: a word, such as "exited", and what follows it.
+
+    The docstring of `GuardianChannel` lists the words.
+    """
 
     word: str
     number: int = 0
     name: str = ""
 
 
-class Guard:
+class GuardianChannel:
     """The owner's end of the channel to a guardian. Only `take_over` and `close` block.
 
     Each message is a line. Times are seconds of `_local.guardian.program.clock`.
@@ -174,7 +177,7 @@ class Guard:
         for report in reports:
             if report.word == "pid":
                 self._group = report.number
-                leader = descendants.look(self._group) if self.orphans is not None and descendants.own_proc() else None
+                leader = descendants.read_process(self._group) if self.orphans is not None and descendants.own_proc() else None
                 if self.orphans is not None and leader is not None:
                     self.orphans.since = leader.started
         return [report for report in reports if report.word != "pong"]
@@ -261,7 +264,7 @@ class Guard:
             pass  # the guardian has ended, but `reports` may still have to read its last messages
 
 
-def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
+def launch(argv: Sequence[str], env: Mapping[str, str]) -> GuardianChannel:
     """Fork the guardian of a command. Call this while the process has only one thread and holds no lock.
 
     The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill it. It stays in the
@@ -282,10 +285,10 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(theirs)
-    return Guard(ours, pid, orphans)
+    return GuardianChannel(ours, pid, orphans)
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> Guard:
+def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> GuardianChannel:
     """Start the guardian as a new program, for a process that has threads and therefore must not fork without exec.
 
     This takes 20 ms longer than `launch`. The command's stdin is empty. ``output``: file descriptor of its stdout and stderr.
@@ -314,8 +317,8 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory
     finally:
         os.close(theirs)
         os.close(tell)
-    process.returncode = 0  # `Guard.close` waits for the process
-    return Guard(ours, process.pid, None, stuck)
+    process.returncode = 0  # `GuardianChannel.close` waits for the process
+    return GuardianChannel(ours, process.pid, None, stuck)
 
 
 _PROGRAM = """
@@ -352,7 +355,7 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
     try:
         guardian_program.rename()
         wake = guardian_program.retreat({int(stuck)})
-        signal.signal(signal.SIGTERM, guardian_program.noted)  # by SIGTERM, `Guard.take_over` asks to end all
+        signal.signal(signal.SIGTERM, guardian_program.noted)  # by SIGTERM, `GuardianChannel.take_over` asks to end all
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         guardian_program.empty_hands(0, 1, 2)
         told = False
@@ -404,7 +407,7 @@ def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: C
 
 
 class _Guardian:
-    """The guardian process. Its messages are described at `Guard`."""
+    """The guardian process. Its messages are described at `GuardianChannel`."""
 
     def __init__(self, channel: int, wake: int, argv: Sequence[str], env: Mapping[str, str], ignored: Collection[int]) -> None:
         self.channel, self.wake = channel, wake
@@ -581,7 +584,7 @@ class _Guardian:
 
         A signal to the whole group does not show which processes it did not reach.
         """
-        leader = descendants.look(self.group.pid) if self.group.status is None else None
+        leader = descendants.read_process(self.group.pid) if self.group.status is None else None
         for process in [*([leader] if leader is not None else []), *self._others()]:
             if process.group == self.group.pid and not process.send(0):
                 self._tell_of("refused", process)
@@ -593,13 +596,13 @@ class _Guardian:
         su(1) pass TERM on to their children. Another guardian and its descendants get no TERM from here, because the ``holdfast
         run`` that started that guardian sends TERM to them.
         """
-        guarded: set[int] = set()
+        of_other_guardians: set[int] = set()
         for process in self._others():  # parents come before their children
             orphan = process.parent == os.getpid()
-            if process.parent in guarded or (
+            if process.parent in of_other_guardians or (
                 not orphan and process.pid == process.group and process.name() == guardian_program.NAME
             ):
-                guarded.add(process.pid)
+                of_other_guardians.add(process.pid)
                 continue
             name = process.pid, process.started
             if process.group == self.group.pid or name in self.termed or not (orphan or now >= self.half):
@@ -633,7 +636,7 @@ class _Guardian:
             if not others:
                 break
         self._tell_of_refusals()
-        leader = descendants.look(self.group.pid) if self.group.status is None and now >= self.killed_at + 1 else None
+        leader = descendants.read_process(self.group.pid) if self.group.status is None and now >= self.killed_at + 1 else None
         if leader is not None:
             self._tell_of("stuck", leader)
 

@@ -99,7 +99,7 @@ def _members(group: int) -> dict[int, bool]:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
     except OSError:
         return {}
-    seen = (descendants.look(number) for number in numbers)
+    seen = (descendants.read_process(number) for number in numbers)
     return {process.pid: not process.ended for process in seen if process is not None and process.group == group}
 
 
@@ -348,7 +348,7 @@ def empty_hands(*descriptors: int) -> None:
 
 
 def main() -> int:
-    """Guard a private server, as the module's docstring describes, and return the exit code."""
+    """Watch over a private server, as the module's docstring describes, and return the exit code."""
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     options, command = arguments[:at], arguments[at + 1 :]

@@ -51,7 +51,7 @@ local function standing(state, queue, listening)
   return found
 end
 
-local function look(lock, state, queue, listeners)
+local function read_lock(lock, state, queue, listeners)
   local kind, held = 'string', redis.pcall('GET', lock)
   if type(held) == 'table' then kind = redis.call('TYPE', lock).ok end
   if not held then kind = 'none' end
@@ -78,6 +78,6 @@ end
 
 local answers = {now}
 for i = 1, #KEYS, 4 do
-  answers[#answers + 1] = look(KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3])
+  answers[#answers + 1] = read_lock(KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3])
 end
 return answers

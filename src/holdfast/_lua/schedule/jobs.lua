@@ -16,7 +16,7 @@ local slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local ENTRY = 65536  -- maximum length of an entry in bytes, with the output of a command
 
-local function look(at)
+local function read_job(at)
   local job, log = KEYS[at], KEYS[at + 1]
   local fields = redis.pcall('HMGET', job, 'v', 'def', 'last', 'paused', 'queued', 'origin', 'by')
   if fields.err or fields[1] ~= '1' then return {} end
@@ -57,6 +57,6 @@ for i = 1, exists and not line.err and #line or 0, 2 do
 end
 local answers = {now, exists and 1 or 0, who}
 for at = 3, #KEYS, slots + 2 do
-  answers[#answers + 1] = look(at)
+  answers[#answers + 1] = read_job(at)
 end
 return answers

@@ -60,10 +60,10 @@ def count(url: str, name: str, times: str) -> None:
         say(began=began, ended=monotonic())
 
 
-def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
+def hold(url: str, name: str, ttl: str, fenced: str, plain: str) -> None:
     """Run a holder process. At the first line on stdin, it acquires the lock and keeps it.
 
-    It then writes each further line to the key ``guarded`` with a fence check, and to the key ``plain`` without a check. It
+    It then writes each further line to the key ``fenced`` with a fence check, and to the key ``plain`` without a check. It
     writes even if its lease is lost.
     """
     redis = client(url)
@@ -77,7 +77,7 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
     say(got=got, fence=lease.fence)
     while word := hear():
         lost = lease.lost.is_set()
-        accepted = fencing.fenced_set(url, guarded, word, lease.fence, ttl=600, keep=KEEP_FENCE)
+        accepted = fencing.fenced_set(url, fenced, word, lease.fence, ttl=600, keep=KEEP_FENCE)
         redis.set(plain, word, px=600_000)
         say(lost=lost, accepted=accepted)
 

@@ -70,8 +70,8 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
     """Play scene 2: the first holder is killed, the second is stopped for longer than its lease, and the third gets the
     lock."""
     screen.title(f"2. The holder is killed, and the next one stopped; their lease is {TTL:g} s")
-    guarded, plain = stage.key("guarded"), stage.key("plain")
-    first, second, third = (stage.start("hold", f"{stage.name}:hold", str(TTL), guarded, plain) for _ in range(3))
+    fenced, plain = stage.key("fenced"), stage.key("plain")
+    first, second, third = (stage.start("hold", f"{stage.name}:hold", str(TTL), fenced, plain) for _ in range(3))
     for actor in (first, second, third):
         actor.hear()
     start = monotonic()
@@ -102,7 +102,7 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
     woken = second.signal(signal.SIGCONT)
     late = second.hear()
     tell(woken, f"process {second.pid} goes on, and writes as if it still held the lock:")
-    values = [_text(stage.client.get(key)) for key in (guarded, plain)]
+    values = [_text(stage.client.get(key)) for key in (fenced, plain)]
     said = "knows that its lease is lost" if late["lost"] else "does NOT know that its lease is lost"
     screen.line(f"           it {said}; the fence check {'accepts' if late['accepted'] else 'refuses'} its write.")
     screen.line(f"           the key with a fence check: {values[0]!r}; a key without: {values[1]!r}")

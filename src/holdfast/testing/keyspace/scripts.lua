@@ -87,10 +87,10 @@ local OK = setmetatable({}, {__index = {ok = 'OK'}, __newindex = locked, __metat
 
 getmetatable('').__metatable = false
 
-local guarded = {}
+local read_only = {}
 local function view(of)
   local proxy = setmetatable({}, {__index = of, __newindex = locked, __metatable = false})
-  guarded[proxy] = true
+  read_only[proxy] = true
   return proxy
 end
 
@@ -149,7 +149,7 @@ local globals = {
   pcall = pcall, rawequal = rawequal, rawget = rawget, select = select, setmetatable = setmetatable, tonumber = tonumber,
   tostring = tostring, type = type, unpack = unpack, xpcall = xpcall, _VERSION = 'Lua 5.1',
   rawset = function(where, key, value)
-    if guarded[where] then locked() end
+    if read_only[where] then locked() end
     return rawset(where, key, value)
   end,
 }
