@@ -3,6 +3,7 @@
     PYTHONPATH=tests python -m docs.architecture              draw the picture
     PYTHONPATH=tests python -m docs.architecture election     list the files of a capability, floor by floor
     PYTHONPATH=tests python -m docs.architecture Semaphore    the same for the capability of a class
+    PYTHONPATH=tests python -m docs.architecture linger       the same for a word of the glossary
     PYTHONPATH=tests python -m docs.architecture --all        list the files of every capability
 
 Each arrow stands for imports that exist, at run time or for types.
@@ -105,6 +106,48 @@ CAPABILITIES = {
     "timestamp": Capability("api core lua models tests docs", "legacy"),
 }
 """Each capability by its name. A public class whose algorithm is shared is listed under the algorithm's name."""
+
+_LAB = "lab/src/holdfast_lab"
+CONCEPTS = {
+    **dict.fromkeys(("lock", "lease", "holder", "waiter", "fence", "quarantine", "linger", "ttl", "wait", "timeout"), "lock"),
+    **dict.fromkeys(("progress_within", "max_hold", "max_pass_time", "max_passes", "attempt", "token", "position"), "lock"),
+    **dict.fromkeys(("place", "local queue", "turn", "hand over", "claim window", "hand on", "reserved fences"), "lock"),
+    **dict.fromkeys(("revoke", "spec", "early renewal", "outage budget", "node", "drift margin"), "lock"),
+    "limit": "permit",
+    **dict.fromkeys(("max_ttl", "answer_within", "vote", "round"), "quorum"),
+    **dict.fromkeys(("election", "candidate", "campaign", "resign", "proclaim", "observe", "term"), "election"),
+    "ticket": "ticket",
+    **dict.fromkeys(("keep", "tags", "busy", "errors", "load", "load lease", "stale value"), "single_flight"),
+    "participant": "rendezvous",
+    **dict.fromkeys(("finish_within", "max_runtime", "min_runtime", "concurrency", "last", "features", "on"), "schedule"),
+    **dict.fromkeys(("job", "tick", "run", "serve", "definition"), "schedule"),
+    "fence check": "fencing",
+    "connection": "src/holdfast/_connection.py",
+    **dict.fromkeys(("prefix", "key", "public id", "marker"), "src/holdfast/_core/names.py"),
+    **dict.fromkeys(("label", "mark", "process record"), "src/holdfast/_core/control_records.py"),
+    **dict.fromkeys(("operation", "request"), "src/holdfast/_core/requests.py"),
+    "listener": "src/holdfast/_core/subscription.py",
+    "driver": "src/holdfast/_runtime/drivers",
+    **dict.fromkeys(("registry", "Home"), "src/holdfast/_runtime/process.py"),
+    "keeper": "src/holdfast/_runtime/keeper",
+    "inbox": "src/holdfast/_runtime/keeper/inbox_wait.py",
+    "endpoint": "src/holdfast/_net/endpoint.py",
+    **dict.fromkeys(("flow", "step"), "src/holdfast/_api/flow.py"),
+    **dict.fromkeys(("guardian", "owner"), "src/holdfast/_local/guardian"),
+    "supervisor": "src/holdfast/cli/supervise.py src/holdfast/_local/server/supervisor.py",
+    "demonstration": f"src/holdfast/cli/demo {_LAB}/demo",
+    "contender": f"{_LAB}/bench",
+    "world": f"{_LAB}/sim/world.py",
+    "worker": f"{_LAB}/sim/worker.py",
+    "leftovers": f"{_LAB}/sim/leftovers.py",
+    "theme": f"{_LAB}/sim/theme.py",
+    **dict.fromkeys(("history", "event"), "src/holdfast/testing/history.py"),
+    **dict.fromkeys(("swarm", "seed"), f"{_LAB}/swarms {_LAB}/runner.py"),
+    **dict.fromkeys(("scenario", "schedule"), f"{_LAB}/scenarios {_LAB}/explore.py"),
+    **dict.fromkeys(("rule", "violation", "judged", "excused", "calm"), f"{_LAB}/judge"),
+    **dict.fromkeys(("ladder", "rung"), f"{_LAB}/ladder"),
+}
+"""Each word of the glossary, with the capability whose files have its code, or else with these files and folders."""
 
 OTHER_NAMES = {
     "ballot", "board", "book", "breakages", "breaking", "campaign", "contest", "contests", "crossings", "ear", "flights",
@@ -222,9 +265,13 @@ def files_of(capability: str) -> dict[str, list[str]]:
 
 
 def capability_named(name: str) -> str:
-    """Return the capability with this name, or with a public class of this name. Raises SystemExit if there is none."""
+    """Return the capability with this name, or with a public class or a word of the glossary of this name.
+
+    Raises SystemExit if there is none.
+    """
     public = {word: found for found, capability in CAPABILITIES.items() for word in capability.public.split()}
-    names = public | {found: found for found in CAPABILITIES}
+    words = {word: found for word, found in CONCEPTS.items() if found in CAPABILITIES}
+    names = words | public | {found: found for found in CAPABILITIES}
     found = names.get(name.lower()) or _fits(re.sub(r"\B(?=[A-Z])", "_", name).lower(), names)
     if found:
         return found

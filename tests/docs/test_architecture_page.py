@@ -16,6 +16,21 @@ def test_each_capability_has_files_on_its_floors() -> None:
     assert found == {name: set(capability.floors.split()) for name, capability in architecture.CAPABILITIES.items()}
 
 
+def glossary() -> set[str]:
+    """Return the words of the glossary: the first column of its tables, except of the one about options."""
+    text = (architecture.ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").partition("## Which options")[0]
+    rows = re.findall(r"^\| (?!word \|)([^-|][^|]*) \|", text, re.MULTILINE)
+    return {word.strip("`") for row in rows for word in row.split(", ")}
+
+
+def test_each_word_of_the_glossary_has_its_files() -> None:
+    assert set(architecture.CONCEPTS) == glossary()
+    places = {
+        place for found in architecture.CONCEPTS.values() if found not in architecture.CAPABILITIES for place in found.split()
+    }
+    assert [place for place in places if not (architecture.ROOT / place).exists()] == []
+
+
 def test_no_file_has_another_name_of_a_capability() -> None:
     others = [
         path.relative_to(architecture.ROOT).as_posix()
@@ -50,6 +65,7 @@ def test_a_class_is_found_by_its_name_and_an_unknown_word_is_refused() -> None:
         "RWLock": "permit",
         "FairLock": "lock",
         "CountDownLatch": "rendezvous",
+        "linger": "lock",
     }.items():
         assert architecture.capability_named(name) == capability
     assert [architecture.capability_named(name) for name in architecture.CAPABILITIES] == list(architecture.CAPABILITIES)

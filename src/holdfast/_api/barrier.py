@@ -27,6 +27,7 @@ __all__ = ["AioBarrier", "Barrier", "BrokenBarrier"]
 T = TypeVar("T")
 
 PLACE = 30.0
+"""Default of ``ttl``: seconds for which a participant that has given no sign of life still counts as waiting."""
 
 MOST = 10_000
 """Maximum number of participants of a barrier, because one run of a script notifies all of them."""

@@ -44,6 +44,7 @@ Skipped_co = TypeVar("Skipped_co", covariant=True)
 """The result of a call that is skipped: None, or Never if no call is skipped."""
 
 MIN_KEEP = 0.001
+"""Shortest ``keep``, in seconds."""
 
 TRIES = 2
 """Maximum number of times that each request is sent. While the function runs, the connection is idle and may die unnoticed, so

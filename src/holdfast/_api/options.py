@@ -22,6 +22,7 @@ LONGEST_LEASE = 60.0
 """Default for the longest lease, in seconds, that clients may use with ``quarantine=True`` or on several servers."""
 
 MIN_TTL, MAX_TTL = 0.05, 366 * 86400.0
+"""Shortest and longest lease, in seconds."""
 SHORT = 2.0
 """Length of a lease, in seconds, below which users are warned that a short pause of the machine may lose it."""
 

@@ -18,6 +18,7 @@ from holdfast._net.system import SYSTEM, System
 from holdfast.errors import HoldfastError
 
 CONNECT_TIMEOUT = 2.0
+"""Maximum seconds to wait until a connection is open."""
 
 READ_SIZE = 16384
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 NOT_RUNNING = 3
 """Exit code of ``holdfast server status`` if the server is not running, as in the LSB standard of init scripts."""
 
-_PATIENCE = 10.0  # seconds to wait for an answer of the server, and for its end
+_PATIENCE = 10.0
+"""Seconds to wait for an answer of the server, and for its end."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,8 @@ from holdfast.schedule.run import Cancelled
 if TYPE_CHECKING:
     from holdfast.schedule.run import Run
 
-_LOOK = 0.1  # seconds between two checks of the lease and of cancellation
+_LOOK = 0.1
+"""Seconds between two checks of the lease and of cancellation."""
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
 """Seconds between the guardian's last answer and the next ping, and two limits, in seconds, for the answer to a ping.
 

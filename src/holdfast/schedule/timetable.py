@@ -26,6 +26,7 @@ SHORTEST, LONGEST = 0.1, 10.0**9
 """Minimum and maximum number of seconds between two ticks of `Every`."""
 
 _DAY = 86400.0
+"""Seconds of a day."""
 _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",

@@ -35,6 +35,7 @@ TURN = 10
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3
+"""Highest accepted ratio of a hand-over of these locks to that of `Lock`. `FREE_TARGETS` has the ratios for free locks."""
 
 _clock = time.perf_counter
 

@@ -19,6 +19,7 @@ from holdfast_lab.bench.throughput import by_tasks
 from holdfast_lab.bench.workers import Worker, workers
 
 LINGER = 0.05
+"""Option ``linger`` of the measured lock, in seconds."""
 LINGERING = f"{OURS_AIO}, linger={LINGER:g}"
 LOOP, ASKS = "a loop of one task", "another process asks"
 NORMAL = "hand-over by a holder that releases"

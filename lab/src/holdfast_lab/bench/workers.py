@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 _SPACE = multiprocessing.get_context("forkserver")
 _SPACE.set_forkserver_preload(["holdfast_lab.bench.scenarios"])  # imported once, instead of in each worker
-_PATIENCE = 10.0  # seconds to wait for a worker to end by itself
+_PATIENCE = 10.0
+"""Seconds to wait for a worker to end by itself."""
 
 
 class _Failed(NamedTuple):

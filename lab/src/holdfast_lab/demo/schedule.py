@@ -26,6 +26,7 @@ WATCHED = 4.0
 """Seconds for which ticks are counted."""
 
 PATIENCE = 10.0
+"""Maximum seconds to wait until a job has run."""
 
 Lines = list[dict[str, Any]]
 

@@ -26,6 +26,7 @@ from holdfast_lab.sim.worker import Cancelled, Worker
 Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
 
 TTL = 2.0
+"""Lease time of the locks, in seconds."""
 
 
 def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False) -> Program:

@@ -21,6 +21,7 @@ from holdfast_lab.sim.worker import Cancelled, Worker
 Program = Callable[[RendezvousClient, Any], Coroutine[Any, Any, None]]
 
 TTL = 2.0
+"""Seconds after which a participant that gives no sign of life no longer counts, and lease time of the action."""
 
 
 def meet(wait: float | None = None, takes: float | None = None) -> Program:

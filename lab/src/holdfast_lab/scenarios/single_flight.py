@@ -20,6 +20,7 @@ from holdfast_lab.swarms.single_flight import RULES, Case, Profile
 Program = Callable[[CacheClient], Coroutine[Any, Any, None]]
 
 LEASE, TTL = 2.0, 30.0
+"""Lease time of a load, and time after which a value expires, in seconds."""
 
 FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 

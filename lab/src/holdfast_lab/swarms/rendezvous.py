@@ -22,6 +22,7 @@ from holdfast_lab.sim.world import Face, Process
 from holdfast_lab.swarms.swarm import History, Swarm
 
 TIME_LIMIT = 900.0
+"""Seconds of virtual time within which every worker must finish, as a multiple of `Profile.pace`."""
 STEPS = 60_000
 
 END = 200.0
@@ -36,6 +37,7 @@ set, and no data is lost, except under the themes `jumping` and `forgetful`.
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")
 TIMEOUT = 0.5
+"""Maximum seconds to wait for the reply to a request."""
 
 
 @dataclass(slots=True)

@@ -30,8 +30,10 @@ SETTLE = 0.5
 Some of them, such as ``tee`` at the end of a pipe, end by themselves in this time.
 """
 
-_POLL = 0.25  # maximum seconds between two checks, because timers of poll() stop while the machine sleeps, and leases do not
-_STEP = 0.003  # seconds between two checks of ending processes, at first
+_POLL = 0.25
+"""Maximum seconds between two checks, because timers of poll() stop while the machine sleeps, and leases do not."""
+_STEP = 0.003
+"""Seconds between two checks of ending processes, at first."""
 
 NAMED = 10
 """Maximum number of processes of one name that are reported singly. One more report stands for all others of that name."""

@@ -25,7 +25,8 @@ from holdfast._local.server import binary as binaries
 from holdfast._local.server.supervisor import Connection, tail
 from holdfast.errors import ServerError
 
-_PATIENCE = 10.0  # seconds that a server may take to start, on a loaded machine or with a long append-only file
+_PATIENCE = 10.0
+"""Seconds that a server may take to start, on a loaded machine or with a long append-only file."""
 
 
 class PrivateServer:
