@@ -11,7 +11,7 @@ _defect = partial(Mutation, of="election")
 
 ELECTION = (
     _defect(
-        "proclaim-tells-nobody",
+        "proclaim-notifies-nobody",
         "_lua/election/proclaim.lua",
         "",
         Nth("dropped", 9),
@@ -35,7 +35,7 @@ ELECTION = (
         "the first waiting candidate gets the lock, not the named one",
     ),
     _defect(
-        "names-stay-in-line",
+        "names-stay-in-queue",
         "_lua/shared/_waiters.lua",
         "leave",
         Instead("'at:' .. token, 'as:' .. token", "'at:' .. token"),

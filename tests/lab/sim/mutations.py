@@ -127,7 +127,7 @@ ASKING = (
         "an attempt that no longer waits is still refreshed",
     ),
     Mutation(
-        "release-buries-nothing",
+        "release-revokes-nothing",
         "_core/lock/release.py",
         "release",
         Instead("'bury' if maybe_in_flight else 'release'", "'release'"),
@@ -161,7 +161,7 @@ WAITING = (
         "a hand-over is believed for the full lease",
     ),
     Mutation(
-        "message-gives-back-a-held-lock",
+        "message-releases-a-held-lock",
         "_core/lock/server_queue.py",
         "Waiting.on_message",
         Nth("operand dropped", 2),

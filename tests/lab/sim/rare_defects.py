@@ -47,7 +47,7 @@ RARE = (
         "election+forbidden",
     ),
     Mutation(
-        "the-oldest-tokens-stay-dead",
+        "the-oldest-tokens-stay-revoked",
         "_lua/shared/_state.lua",
         "revoke",
         Instead(
@@ -98,7 +98,7 @@ RARE = (
         "permits+unrenewed",
     ),
     Mutation(
-        "refresh-counted-for-the-heir",
+        "refresh-counted-for-the-successor",
         "_core/lock/server_queue.py",
         "Waiting.on_refreshed",
         Instead("ttl = min(waiter.requested_ttl, wanted)", "ttl = wanted"),
@@ -106,7 +106,7 @@ RARE = (
         "lock+unequal",
     ),
     Mutation(
-        "lease-passed-to-the-bounded",
+        "lease-handed-on-to-the-bounded",
         "_core/lock/records.py",
         "HeldLease.compatible_with",
         Instead("spec.ttl != self.ttl or not spec.is_passable", "spec.ttl != self.ttl"),

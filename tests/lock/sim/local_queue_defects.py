@@ -7,35 +7,35 @@ from lab.mutants.operators import Instead, Nth
 
 PASSING = (
     Mutation(
-        "passed-after-loss",
+        "handed-on-after-loss",
         "_core/lock/local_queue.py",
         "LocalQueue._checked",
         Nth("never", 2),
         "a waiter takes a lease that is handed on for a lock, although it is lost",
     ),
     Mutation(
-        "passed-and-woken-too-late",
+        "handed-on-and-woken-too-late",
         "_core/lock/local_queue.py",
         "LocalQueue._checked",
         Instead("not turn.fence or now >= held_lease.deadline", "not turn.fence"),
         "a waiter that wakes up after the end of the lease that was handed on takes it for a lock",
     ),
     Mutation(
-        "passed-beyond-the-block",
+        "handed-on-beyond-the-block",
         "_core/lock/local_queue.py",
         "LocalQueue._grant",
         Instead("held_lease.holder_fence < held_lease.last_fence and enough", "enough"),
         "a lock is handed on under fences that the server has not issued",
     ),
     Mutation(
-        "passed-under-one-fence",
+        "handed-on-under-one-fence",
         "_core/lock/local_queue.py",
         "LocalQueue._grant",
         Instead("fence = held_lease.holder_fence = held_lease.holder_fence + 1", "fence = held_lease.holder_fence + 1"),
         "two waiters to which a lock is handed on have the same fence",
     ),
     Mutation(
-        "passed-for-ever",
+        "handed-on-for-ever",
         "_core/lock/local_queue.py",
         "LocalQueue._may_keep",
         Instead(
@@ -44,21 +44,21 @@ PASSING = (
         "a lock is handed on although another process is known to wait",
     ),
     Mutation(
-        "passed-too-often",
+        "handed-on-too-often",
         "_core/lock/local_queue.py",
         "LocalQueue._may_keep",
         Nth("operand dropped", 8),
         "a lock is handed on without a limit in number when another process waits",
     ),
     Mutation(
-        "passed-for-too-long",
+        "handed-on-for-too-long",
         "_core/lock/local_queue.py",
         "LocalQueue._may_keep",
         Nth("operand dropped", 9),
         "a lock is handed on without a limit in time when another process waits",
     ),
     Mutation(
-        "passed-without-limit",
+        "handed-on-without-limit",
         "_core/lock/local_queue.py",
         "LocalQueue._may_keep",
         Instead("now >= held_lease.since + PASS_LIMIT_S", "False"),
@@ -86,7 +86,7 @@ PASSING = (
         "a message that arrived before the lock was granted is forgotten at the grant",
     ),
     Mutation(
-        "last-in-line-first",
+        "last-in-queue-first",
         "_core/lock/local_queue.py",
         "LocalQueue._enter",
         Instead("self.queue.append", "self.queue.appendleft"),
@@ -121,7 +121,7 @@ LEAVING = (
         "lock+crowded",
     ),
     Mutation(
-        "withdrawn-pass-dropped",
+        "withdrawn-hand-on-dropped",
         "_core/lock/local_queue.py",
         "LocalQueue._hand_on",
         Nth("dropped"),
@@ -135,28 +135,28 @@ LEAVING = (
         "the attempt that asks the server for its process is cancelled, and the others wait on",
     ),
     Mutation(
-        "place-not-bequeathed",
+        "place-not-inherited",
         "_core/lock/acquire.py",
         "_leave",
         Instead("attempt.local_queue is not None and local_queue_of(attempt).pass_place_on(attempt, place)", "False"),
         "a waiter that gives up also gives up the place of its process",
     ),
     Mutation(
-        "loss-not-told-to-the-line",
+        "loss-not-told-to-the-queue",
         "_api/lease_core.py",
         "LeaseCore.make_way",
         Nth("dropped"),
         "when a lease is lost, the others of the process wait until the holder has noticed",
     ),
     Mutation(
-        "failure-leaves-the-line",
+        "failure-leaves-the-queue",
         "_core/lock/local_queue.py",
         "LocalQueue._failed",
         Instead("self._ask_server(None)", "self.turn_of = None"),
         "when the attempt that asks the server for its process fails, no other one asks",
     ),
     Mutation(
-        "heir-without-doubt",
+        "successor-without-doubt",
         "_core/lock/records.py",
         "Waiter.move_to",
         Instead(
@@ -170,28 +170,28 @@ LEAVING = (
 
 KEEPING = (
     Mutation(
-        "kept-when-asked",
+        "lingers-when-asked",
         "_core/lock/local_queue.py",
         "LocalQueue.on_asked",
         Nth("never"),
         "a lease that is only kept is not released when another client asks for it",
     ),
     Mutation(
-        "kept-for-ever",
+        "lingers-for-ever",
         "_core/lock/local_queue.py",
         "LocalQueue.on_time",
         Instead("now >= self.linger_until", "now >= self.linger_until + 5.0"),
         "a lease is kept for longer than `linger` allows",
     ),
     Mutation(
-        "kept-given-back-once",
+        "lingering-released-once",
         "_core/lock/node.py",
         "Node._give_back.then",
         Instead("due.until", "0"),
         "the release of an unused lease is not repeated if the server is unavailable at that moment",
     ),
     Mutation(
-        "given-back-and-not-told",
+        "released-and-not-told",
         "_core/lock/node.py",
         "Node._give_back.then",
         Nth("dropped", 3),

@@ -14,7 +14,7 @@ REENTRANT = (
         "a holder that acquires the lock again gets the next fence",
     ),
     Mutation(
-        "inner-gives-back",
+        "inner-releases",
         "_api/rlock.py",
         "Holdings.leave",
         Instead("holding.count == 1", "holding.count"),
@@ -28,7 +28,7 @@ REENTRANT = (
         "a holder that has lost a lock acquires it again as if it had it",
     ),
     Mutation(
-        "never-given-back",
+        "never-released",
         "_api/rlock.py",
         "Holdings.leave",
         Nth("dropped", 3),

@@ -46,7 +46,7 @@ TAKING = (
         "a lock is written without an expiry",
     ),
     Mutation(
-        "acquire-dead-token",
+        "acquire-revoked-token",
         "_lua/lock/acquire.lua",
         "",
         Nth("operand dropped", 8),
@@ -143,7 +143,7 @@ KEEPING = (
         "a late copy of a request shortens a lease that was renewed for longer",
     ),
     Mutation(
-        "only-the-last-is-dead",
+        "only-the-last-is-revoked",
         "_lua/shared/_state.lua",
         "revoke",
         Instead("-100 *", "-1 *"),
@@ -205,14 +205,14 @@ GIVING_BACK = (
         "an attempt that is given up leaves the queue, but keeps the lock that it was granted meanwhile",
     ),
     Mutation(
-        "bury-forgets",
+        "revoke-forgets",
         "_lua/lock/release.lua",
         "",
         Nth("dropped", 8),
         "the token of an attempt that was given up is not revoked",
     ),
     Mutation(
-        "bury-remembers-one",
+        "revoke-remembers-one",
         "_lua/lock/release.lua",
         "",
         Instead("revoke(state, fields[2], token)", "revoke(state, nil, token)"),
@@ -256,21 +256,21 @@ RENEWING = (
 
 PAUSING = (
     Mutation(
-        "pause-ignored",
+        "quarantine-ignored",
         "_lua/lock/_quarantine.lua",
         "lock_quarantine",
         Instead("return answer[2], nil", "return nil, nil"),
         "a server that has lost its data grants a lock with a quarantine at once",
     ),
     Mutation(
-        "handed-over-in-pause",
+        "handed-over-in-quarantine",
         "_lua/lock/release.lua",
         "",
         Nth("always", 10),
         "a release, or an attempt that is given up, hands over a lock that is in quarantine",
     ),
     Mutation(
-        "refresh-takes-in-pause",
+        "refresh-grants-in-quarantine",
         "_lua/lock/refresh.lua",
         "refresh",
         Instead("(holder or pause)", "holder"),

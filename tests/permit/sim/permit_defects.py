@@ -53,17 +53,17 @@ PERMITS = (
         "released permits are handed over to nobody",
     ),
     _defect(
-        "permit-release-without-look",
+        "permit-release-without-check",
         "_lua/permit/release.lua",
         "",
         Nth("always", 5),
         "a client that releases permits that it no longer has makes room for one too many",
     ),
     _defect(
-        "permit-left-in-line", "_lua/permit/release.lua", "", Nth("never", 6), "an attempt that is given up stays in the queue"
+        "permit-left-in-queue", "_lua/permit/release.lua", "", Nth("never", 6), "an attempt that is given up stays in the queue"
     ),
     _defect(
-        "permit-not-buried",
+        "permit-not-revoked",
         "_lua/permit/release.lua",
         "",
         Nth("dropped", 9),

@@ -42,7 +42,7 @@ MEETINGS = (
         "a participant that was told that the barrier is broken arrives by a late copy of its request after the reset",
     ),
     _defect(
-        "barrier-dead-wait",
+        "barrier-waits-for-the-crashed",
         "_lua/rendezvous/barrier.lua",
         "look_for_the_dead",
         Instead("ends <= now_ms", "ends < 0"),
@@ -91,7 +91,7 @@ MEETINGS = (
         "a call with a name counts each time that it is made",
     ),
     _defect(
-        "latch-tells-nobody",
+        "latch-notifies-nobody",
         "_lua/rendezvous/latch.lua",
         "",
         Nth("dropped", 12),

@@ -15,7 +15,7 @@ _defect = partial(Mutation, of="single_flight")
 
 LANDING = (
     _defect(
-        "drop-leaves-the-load",
+        "delete-leaves-the-load",
         "_lua/single_flight/delete.lua",
         "",
         Instead(
@@ -25,14 +25,14 @@ LANDING = (
         "a value is stored although its key was deleted during its load",
     ),
     _defect(
-        "land-without-lease",
+        "store-without-lease",
         "_lua/single_flight/store.lua",
         "",
         Nth("never", 4),
         "a caller that has lost its load lease stores its value, and ends the load of another",
     ),
     _defect(
-        "land-though-void",
+        "store-though-invalidated",
         "_lua/single_flight/store.lua",
         "",
         Instead("not void(floors, floor, fence, tags)", "true"),
@@ -63,28 +63,28 @@ LANDING = (
 
 LOOKING = (
     _defect(
-        "look-finds-the-void",
+        "lookup-finds-the-invalidated",
         "_lua/single_flight/get_or_lease.lua",
         "",
         Instead("not void(floors, floor, fence, tags)", "true"),
         "a caller gets a value whose tag was invalidated",
     ),
     _defect(
-        "look-at-first-tag",
+        "lookup-reads-the-first-tag",
         "_lua/single_flight/_values.lua",
         "void",
         Instead("'%S+'", "'^%S+'"),
         "none of the tags of a value counts but that of all values",
     ),
     _defect(
-        "glance-finds-the-void",
+        "fast-read-finds-the-invalidated",
         "_core/single_flight/entry.py",
         "fresh",
         Nth("operand dropped", 5),
         "the plain command returns a value whose tag was invalidated",
     ),
     _defect(
-        "glance-finds-the-stale",
+        "fast-read-finds-the-stale",
         "_core/single_flight/entry.py",
         "fresh",
         Nth("operand dropped", 4),
@@ -122,21 +122,21 @@ LOOKING = (
 
 TELLING = (
     _defect(
-        "abort-tells-nobody",
+        "cancel-notifies-nobody",
         "_lua/single_flight/cancel_load.lua",
         "",
         Nth("dropped", 3),
         "when a load fails, the waiters are not notified",
     ),
     _defect(
-        "land-tells-nobody",
+        "store-notifies-nobody",
         "_lua/single_flight/store.lua",
         "",
         Instead("tell(waiters)\nreturn stored", "return stored"),
         "when a value is stored, the waiters are not notified",
     ),
     _defect(
-        "drop-tells-nobody",
+        "delete-notifies-nobody",
         "_lua/single_flight/delete.lua",
         "",
         Nth("dropped", 3),
@@ -158,14 +158,14 @@ TELLING = (
         "a waiter does not look when the loader's lease has ended",
     ),
     _defect(
-        "crowd-without-leader",
+        "coalescer-without-leader",
         "_core/single_flight/coalesce.py",
         "Coalescer.leave",
         Nth("never", 2),
         "when the caller that asks for all of its process has its value, nobody asks for the others",
     ),
     _defect(
-        "look-leaves-the-load",
+        "lookup-leaves-the-load",
         "_core/single_flight/flight.py",
         "abandon",
         Nth("never"),

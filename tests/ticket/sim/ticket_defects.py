@@ -25,7 +25,7 @@ TICKETS = (
         "a ticket takes the lock from any holder",
     ),
     _defect(
-        "ticket-giver-not-dead",
+        "ticket-giver-not-revoked",
         "_lua/lock/exchange_token.lua",
         "",
         Nth("dropped", 15),
@@ -84,7 +84,7 @@ TICKETS = (
         "a lease that was handed over is still renewed",
     ),
     _defect(
-        "ticket-line-not-told",
+        "ticket-queue-not-told",
         "_api/ticket.py",
         "Issue.operation",
         Nth("dropped", 12),
