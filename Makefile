@@ -56,7 +56,8 @@ mutants: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m lab.mutants run --again
 	PYTHONPATH=tests $(BIN)/python -m lab.mutants report
 
-# A real cron in a mount namespace of its own, for two minutes. Needs root, and Debian's cron with a sendmail.
+# A real cron in a mount namespace of its own, for two minutes, and systemd's check of the units in the documentation. Needs root,
+# and Debian's systemd, and its cron with a sendmail.
 cron: $(READY)
 	$(BIN)/pytest -m cron
 

@@ -33,7 +33,7 @@ cp "$2" /etc/cron.d/documented && chmod 644 /etc/cron.d/documented && exec cron 
 
 
 class Machine:
-    """Provide the environment for the lines of a page: a server, a directory for ``/srv/app`` and ``holdfast`` on the PATH."""
+    """Provide what the lines of a page name: a server, a directory for ``/srv/app``, and ``holdfast`` in ``/srv/venv/bin``."""
 
     def __init__(self, server: PrivateServer, directory: Path) -> None:
         self.server, self.directory = server, directory
@@ -45,12 +45,13 @@ class Machine:
 
     def adapt(self, text: str) -> str:
         """The same text on this machine."""
-        return text.replace("redis://redis.internal:6379", self.server.url).replace("/srv/app", str(self.directory))
+        text = text.replace("redis://redis.internal:6379", self.server.url)
+        return text.replace("/srv/app", str(self.directory)).replace("/srv/venv/bin", str(BIN))
 
     def environment(self, line: CronLine) -> dict[str, str]:
-        """Return the environment that cron gives to a command, but with a PATH that has ``holdfast``."""
+        """Return the environment that cron gives to a command."""
         given = {variable: self.adapt(value) for variable, value in line.env.items()}
-        return {"HOME": str(self.directory), "SHELL": "/bin/sh", "LOGNAME": "app", "PATH": f"{BIN}:/usr/bin:/bin", **given}
+        return {"HOME": str(self.directory), "SHELL": "/bin/sh", "LOGNAME": "app", "PATH": "/usr/bin:/bin", **given}
 
     def tick(self, line: CronLine) -> subprocess.Popen[str]:
         """Run it, as cron does when it is due."""
@@ -129,7 +130,7 @@ def test_a_real_cron(machine: Machine) -> None:
     sendmail = machine.directory / "sendmail"
     sendmail.write_text(f"#!/bin/sh\ncat >$(mktemp {mails}/XXXXXX)\n", encoding="utf-8")
     sendmail.chmod(0o755)
-    text = [f"PATH={BIN}:/usr/bin:/bin", "* * * * * root echo canary"]
+    text = ["* * * * * root echo canary"]
     held = []
     for _, line in LINES:
         text += [f"{variable}={machine.adapt(value)}" for variable, value in line.env.items()]

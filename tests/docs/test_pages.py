@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from docs.pages import LANGUAGES, PAGES, ROOT, anchors, blocks, is_cron_line, links, name
 
 
@@ -69,6 +71,36 @@ def test_pages_are_short() -> None:
     read = [page for page in PAGES if page.parent != ROOT / "docs" / "design" and name(page) not in looked_up]
     words = {name(page): len(page.read_text(encoding="utf-8").split()) for page in read}
     assert {page: count for page, count in words.items() if count > 1500} == {}
+
+
+RECIPES = [
+    "apscheduler",
+    "celery",
+    "cron",
+    "databases",
+    "django",
+    "dogpile",
+    "fastapi",
+    "kubernetes",
+    "once-recipes",
+    "rq-dramatiq",
+    "schedule-web",
+]
+"""Pages that show how to use holdfast with something else. People copy from them, so they say where a recipe ends."""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_says_what_it_does_not_do(recipe: str) -> None:
+    """As a section with a list, whose items begin with a sentence in bold."""
+    text = (ROOT / "docs" / f"{recipe}.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## What (?:it does|these recipes do) not do\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^\* \*\*", section, re.MULTILINE)) >= 3
+
+
+def test_the_recipes_for_frameworks_are_known() -> None:
+    """Those in the table of the page about web applications and task queues."""
+    table = re.findall(r"^\| \[.*\]\(([\w-]+)\.md\) \|", (ROOT / "docs" / "web.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(table) < set(RECIPES)
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -1,9 +1,14 @@
-"""The commands in the systemd units and the Kubernetes manifests of the documentation are run, as these would run them."""
+"""The commands in the systemd units and the Kubernetes manifests of the documentation are run, as these would run them.
+
+A command of a unit is run as it stands, without a shell and with the environment that systemd gives to a service. Only the
+folders ``/srv/venv/bin`` and ``/srv/app`` and the server are those of the test. ``make cron`` also lets systemd read the units.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,34 +25,34 @@ from support.servers import PrivateServer
 BIN = Path(sys.executable).parent
 PROGRAMS = ["backup", "report.sh", "billing", "manage.py", "gunicorn"]
 """The user's programs that the commands name, in /srv/app, in the working directory or on the PATH."""
+UNITS = [block for page in PAGES for block in blocks(page, "ini")]
+SERVICES = [block for block in UNITS if "\n[Service]\n" in block.text]
 
 
-def commands(block: Block) -> Iterator[list[str]]:
-    """The argument lists of a unit or manifest."""
-    if block.language == "ini":
-        for line in re.findall(r"^ExecStart=(.+)$", block.text, re.MULTILINE):
-            yield shlex.split(line.replace("%H", "node-1"))
-    else:
-        yield from _commands(yaml.safe_load(block.text))
+def file_of(unit: Block) -> str:
+    """The name of the file that the unit is for, from the comment in its first line."""
+    first = re.match(r"# /etc/systemd/system/(\w+\.(?:service|timer))\n", unit.text)
+    assert first, f"{name(unit.page)}:{unit.line}: name the file of the unit"
+    return first[1]
 
 
-def _commands(part: Any) -> Iterator[list[str]]:
+def commands(part: Any) -> Iterator[list[str]]:
+    """The argument lists in a manifest."""
     if isinstance(part, dict):
         if isinstance(part.get("command"), list):
             yield part["command"]
         for each in part.values():
-            yield from _commands(each)
+            yield from commands(each)
     elif isinstance(part, list):
         for each in part:
-            yield from _commands(each)
+            yield from commands(each)
 
 
 COMMANDS = [
     (name(page), command)
     for page in PAGES
-    for language in ("ini", "yaml")
-    for block in blocks(page, language)
-    for command in commands(block)
+    for block in blocks(page, "yaml")
+    for command in commands(yaml.safe_load(block.text))
 ]
 
 
@@ -63,14 +68,41 @@ class Host:
             script.write_text(f"#!/bin/sh\necho {program} >>{self.ran}\n", encoding="utf-8")
             script.chmod(0o755)
 
-    def run(self, command: list[str]) -> int:
+    def adapt(self, text: str) -> str:
+        """The same text on this machine."""
+        places = {"/srv/venv/bin": str(BIN), "/srv/app": str(self.directory), "redis://redis.internal:6379": self.url}
+        for place, here in places.items():
+            text = text.replace(place, here)
+        return text
+
+    def pod(self, command: list[str]) -> int:
+        """Run it as in a container: in an image, all programs are on the PATH or in the working directory."""
+        environment = {"HOLDFAST_URL": self.url, "HOME": str(self.directory), "PATH": f"{self.directory}:{BIN}:/usr/bin:/bin"}
+        return self._run([self.adapt(word) for word in command], self.directory, environment)
+
+    def start(self, service: Block) -> int:
+        """Run the command of a unit as systemd does for a service without User=."""
+        text = self.adapt(service.text)
+        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}
+        environment |= dict(line.split("=", 1) for line in re.findall(r"^Environment=(.+)$", text, re.MULTILINE))
+        (command,) = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
+        words = shlex.split(command.replace("%H", "node-1"))
+        assert Path(words[0]).is_absolute()
+        return self._run(words, Path("/"), environment)
+
+    @staticmethod
+    def _run(words: list[str], directory: Path, environment: dict[str, str]) -> int:
         return subprocess.run(
-            [word.replace("/srv/app", str(self.directory)) for word in command],
-            cwd=self.directory,
-            env={"HOLDFAST_URL": self.url, "HOME": str(self.directory), "PATH": f"{self.directory}:{BIN}:/usr/bin:/bin"},
-            timeout=60,
-            check=False,
+            words, cwd=directory, env=environment, stdin=subprocess.DEVNULL, timeout=60, check=False
         ).returncode
+
+    def has_run(self, text: str) -> list[str]:
+        """Check that just the programs that the text names have run, in its order, and return them."""
+        ran = self.ran.read_text().split()
+        named = [program for program in PROGRAMS if re.search(rf"[/ ]{program}\b", text)]
+        assert named
+        assert ran == named
+        return ran
 
 
 @pytest.fixture
@@ -79,19 +111,48 @@ def host(server: PrivateServer, tmp_path: Path) -> Host:
 
 
 def test_there_are_commands() -> None:
-    assert {page for page, _ in COMMANDS} == {"docs/cron.md", "docs/election.md", "docs/kubernetes.md"}
+    assert {page for page, _ in COMMANDS} == {"docs/kubernetes.md"}
+    assert {name(unit.page) for unit in SERVICES} == {"docs/cron.md", "docs/election.md"}
 
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[" ".join(command[:3]) for _, command in COMMANDS])
-def test_a_command_runs(host: Host, page: str, command: list[str]) -> None:
+def test_a_command_of_a_manifest(host: Host, page: str, command: list[str]) -> None:
     """It runs the user's program; with --skip, it ends at once while the lock is busy."""
-    assert host.run(command) == 0
-    ran = host.ran.read_text()
-    assert [program for program in PROGRAMS if program in " ".join(command).replace("./", "")] == sorted(
-        ran.split(), key=PROGRAMS.index
-    )
+    assert host.pod(command) == 0
+    ran = host.has_run(" ".join(command))
     if "--skip" in command:
         with holdfast.Lock(host.url, command[command.index("--") - 1]):
-            assert host.run(command) == 0
-        assert host.ran.read_text() == ran
+            assert host.pod(command) == 0
+        assert host.ran.read_text().split() == ran
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=file_of)
+def test_the_command_of_a_unit(host: Host, service: Block) -> None:
+    """As of a manifest, but with the full paths and variables that the unit has."""
+    assert host.start(service) == 0
+    ran = host.has_run(service.text.partition(" -- ")[2])
+    if skips := re.search(r"--skip .*?(\w+) -- ", service.text):
+        with holdfast.Lock(host.url, skips[1]):
+            assert host.start(service) == 0
+        assert host.ran.read_text().split() == ran
+
+
+def test_each_timer_has_its_service() -> None:
+    files = {(unit.page, file_of(unit)) for unit in UNITS}
+    timers = [(page, file) for page, file in files if file.endswith(".timer")]
+    assert timers
+    assert [timer for timer in timers if (timer[0], timer[1].replace(".timer", ".service")) not in files] == []
+
+
+@pytest.mark.cron
+def test_systemd_takes_the_units(host: Host, tmp_path: Path) -> None:
+    """It complains of nothing: no unknown setting, no program that it cannot start, no time that it cannot read."""
+    assert shutil.which("systemd-analyze"), "there is no systemd here: apt install systemd"
+    files = []
+    for unit in UNITS:
+        files.append(tmp_path / file_of(unit))
+        files[-1].write_text(host.adapt(unit.text), encoding="utf-8")
+    command = ["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout + done.stderr, done.returncode) == ("", 0)
