@@ -36,7 +36,7 @@ from holdfast.errors import ServerError
 from support.servers import PrivateServer, private
 
 SLOTS = 16384
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Migration:

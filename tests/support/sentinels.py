@@ -25,7 +25,7 @@ HASTE = {
 }
 """Milliseconds of what Sentinel otherwise does once in one to ten seconds; a test has no time for that."""
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that does not happen is an error."""
 
 

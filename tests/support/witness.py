@@ -31,7 +31,7 @@ from holdfast.fencing import FENCE_CHECK
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which something that should have happened counts as never happening."""
 
 

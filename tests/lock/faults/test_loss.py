@@ -40,7 +40,13 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 @pytest.mark.fault(52)
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("DEL", "gone"), ("SET", "somebody else's"), ("RENAME", "gone"), ("EXPIRE", "gone"), ("LPUSH", "somebody else's")],
+    [
+        ("DEL", "gone"),
+        ("SET", "value of another client"),
+        ("RENAME", "gone"),
+        ("EXPIRE", "gone"),
+        ("LPUSH", "value of another client"),
+    ],
 )
 def test_row_52_other_peoples_hands_on_the_key(
     face: Face, server: PrivateServer, admin: Admin, name: str, fault: str, reason: str

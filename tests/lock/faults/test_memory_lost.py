@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
 TTL = 0.9
-BY_RENEWAL = r"gone|somebody else's"
+BY_RENEWAL = r"gone|value of another client"
 """Why a lease is lost, where the server said so: it has not just run out."""
 
 

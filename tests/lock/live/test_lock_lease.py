@@ -155,7 +155,7 @@ def test_loss_is_seen_and_told_once(new_server: NewServer, name: str, how: str) 
         there = client.dump(lease.key)
         assert lease.lost.wait(PATIENCE)
         until(lambda: told)
-        with pytest.raises(LeaseLost, match="somebody else" if there else "gone") as caught:
+        with pytest.raises(LeaseLost, match="another client" if there else "gone") as caught:
             lease.check()
         assert (caught.value.name, caught.value.key, caught.value.fence) == (name, lease.key, lease.fence)
         assert caught.value.reason in str(caught.value)
