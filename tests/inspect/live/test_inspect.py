@@ -230,6 +230,16 @@ def test_of_a_cluster_all_parts_are_seen() -> None:
             assert see.show("n7").holder.pid == os.getpid()
 
 
+def test_labels_of_locks_with_other_settings(server: PrivateServer, name: str, face: str) -> None:
+    """One process reaches the server by two endpoints, and has one record there."""
+    urls = [server.url, f"{server.url}?socket_timeout=4.5"]
+    see = Seeing(face, server.url)
+    with ExitStack() as stack:
+        for number, url in enumerate(urls):
+            stack.enter_context(holdfast.Lock(url, f"{name} {number}", label=f"label {number}"))
+        until(lambda: [see.show(f"{name} {number}").holder.label for number in range(2)] == ["label 0", "label 1"])
+
+
 def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) -> None:
     servers = [new_server(port=True) for _ in range(3)]
     urls = [server.url for server in servers]

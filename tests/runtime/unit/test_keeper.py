@@ -6,7 +6,7 @@ import gc
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import LABELS_EVERY_S, PING_EVERY_S, RECORD_AFTER_S, RECORD_EVERY_S, Node
-from holdfast._core.lock.ports import Then
+from holdfast._core.lock.ports import Then, Wait
 from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, renewal
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
@@ -76,6 +76,8 @@ class Stage:
         self.wake_by = self.attend = self.wakes.append
         self.report = self.reported.append
         self.node = Node(self, "somewhere", self.line)
+        self.nodes = [self.node]
+        self.recorded: list[tuple[list[Wait], dict[bytes, str]]] = []
 
     def line(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
         return Line(self, on_push, on_closed)
@@ -89,7 +91,11 @@ class Stage:
     def call(self, what: Callable[[], None]) -> None:
         what()
 
-    def record(self, waits: object, labels: object) -> str:
+    def nodes_at(self, address: str) -> list[Node]:
+        return [node for node in self.nodes if node.address == address]
+
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+        self.recorded.append(([*waits], {**labels}))
         return "{}"
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
@@ -684,6 +690,22 @@ def test_records_that_expired_are_forgotten(stage: Stage) -> None:
     _, calls = stage.node.farewell()
     deleted = [call.args[1] for call in calls if not isinstance(call, RunScript) and call.args[0] == "DEL"]
     assert set(deleted) == {b"%b:proc:aaaaaaaaaaaa" % which for which in (b"always", b"tenant-17", b"tenant-18", b"tenant-19")}
+
+
+def test_two_endpoints_of_one_server_write_one_record(stage: Stage) -> None:
+    """Their keys are the same, so the second would hide the waits and labels of the first from all who look."""
+    other, elsewhere = (Node(stage, address, stage.line) for address in ("somewhere", "elsewhere"))
+    stage.nodes += [other, elsewhere]
+    waits = [Wait(f"x{n}", n, 1.0, ("y",), False, (b"a:",)) for n in range(3)]
+    for number, node in enumerate(stage.nodes):
+        node.wait_graph.waits = (waits[number],)
+    holds(stage, "a:", label="first")
+    stage.node, first = other, stage.node
+    holds(stage, "a:", label="second", key=b"another")
+    for stage.node in (first, other):
+        stage.now += 2.0
+        recorded(stage)
+        assert stage.recorded[-1] == (waits[:2], {b"key": "first", b"another": "second"})
 
 
 def test_a_label_is_written_in_the_record_of_each_prefix(stage: Stage) -> None:

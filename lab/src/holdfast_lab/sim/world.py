@@ -443,6 +443,9 @@ class Process:
     def local_queues(self) -> list[LocalQueue]:
         return list(self._local_queues.values())
 
+    def nodes_at(self, address: str) -> list[Node]:
+        return [node for node in self.nodes.values() if node.address == address]
+
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - no code reads the record
         return "{}"
 

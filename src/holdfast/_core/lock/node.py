@@ -14,7 +14,7 @@ from typing import Any
 from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.ports import InboxAddress, Line, Lines, NodeKeeper, PendingUndo, ReleaseListener
+from holdfast._core.lock.ports import InboxAddress, Line, Lines, NodeKeeper, PendingUndo, ReleaseListener, Wait
 from holdfast._core.lock.records import Attempt, HeldLease, Queue, Waiter
 from holdfast._core.lock.release import revocation
 from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, register, renewals
@@ -509,9 +509,13 @@ class Node:
     # The process record
 
     def _write_records(self) -> None:
-        """Write one process record under each prefix in use, because an ACL may permit a reader the keys of one prefix only."""
+        """Write one process record under each prefix in use, because an ACL may permit a reader the keys of one prefix only.
+
+        The nodes of two endpoints with one address, such as those with two time limits, write the same key. So the record
+        lists the waits and labels of all of them.
+        """
         with self.mutex:
-            waits = self.wait_graph.waits
+            waits = sorted({wait for node in self.keeper.nodes_at(self.address) for wait in node.waits})
             told, self._told = self._told, {prefix for wait in waits for prefix in wait.prefixes}
             used = self._introduced | self._prefixes_in_use() | told | self._told
             self._introduced = set()
@@ -534,16 +538,22 @@ class Node:
         meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
         return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}
 
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """Return the waits of this process that may be part of a deadlock, and have lasted long enough to be published."""
+        return self.wait_graph.waits
+
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
-        """Return the labels of the locks that this process holds or waits for, by prefix and key.
+        """Return the labels of the locks on this server that this process holds or waits for, by prefix and key.
 
         The caller holds the mutex.
         """
         found: dict[bytes, dict[bytes, str]] = {}
-        waiting = [(waiter.attempt.spec, waiter.attempt.spec.label) for waiter in self.waiting.waiters()]
-        for spec, label in [*waiting, *((held_lease.spec, held_lease.label) for held_lease in self.renewing.held_leases())]:
-            if label is not None:
-                found.setdefault(spec.prefix, {})[spec.keys[0]] = label
+        for node in self.keeper.nodes_at(self.address):
+            waiting = [(waiter.attempt.spec, waiter.attempt.spec.label) for waiter in node.waiting.waiters()]
+            for spec, label in [*waiting, *((held_lease.spec, held_lease.label) for held_lease in node.renewing.held_leases())]:
+                if label is not None:
+                    found.setdefault(spec.prefix, {})[spec.keys[0]] = label
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:

@@ -234,6 +234,9 @@ class NodeKeeper(LeaseKeeper, Protocol):
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
         """Return the text of the process record: facts about this process, these waits, and the labels of locks by key."""
 
+    def nodes_at(self, address: str) -> Sequence[Watched]:
+        """Return the nodes of all endpoints with this address, which may have other settings. The caller holds the mutex."""
+
     def report(self, held_lease: HeldLease) -> None:
         """Notify the owner of a lease that the lease is lost; the caller must not hold the mutex."""
 
@@ -248,6 +251,10 @@ class Watched(Protocol):
     waiting: Waiting
     renewing: Renewing
     commands: Line
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        """Return the waits of this process that may be part of a deadlock, and have lasted long enough to be published."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:

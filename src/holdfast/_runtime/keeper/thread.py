@@ -328,6 +328,9 @@ class Keeper:
 
     # The thread
 
+    def nodes_at(self, address: str) -> list[Node]:
+        return [node for node in [*self._nodes.values()] if node.address == address]
+
     def _node(self, endpoint: Endpoint) -> Node:
         node = self._nodes.get(endpoint)
         if node is None:
