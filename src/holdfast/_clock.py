@@ -1,4 +1,4 @@
-"""The clocks of this process, for all modules of holdfast. `tests/house/test_clocks.py` lists the few exceptions.
+"""The clocks of this process, for all modules of holdfast. `tests/house/test_one_clock.py` lists the few exceptions.
 
 `clock` measures leases and waits, `wall` compares with other machines, and `monotonic` limits input and output.
 
