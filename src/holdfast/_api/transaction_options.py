@@ -42,10 +42,11 @@ def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
     Raises ConfigError if ``client`` is not a usable client of this API (``face``) or a URL.
     """
     one_place(client)
-    if kind_of(client) in {"URL", "Cluster"}:
+    kind = kind_of(client)
+    if kind in {"URL", "Cluster"}:
         return resolve(client, face)
     check_face(client, face)
-    check_usable(client)
+    check_usable(client, kind)
     return None
 
 

@@ -57,7 +57,8 @@ def _is_foreign(thing: type) -> bool:
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
-Kind = Literal["servers", "URL", "pipeline", "Cluster", "foreign", "Sentinel", "server", "unknown"]
+Usable = Literal["Cluster", "foreign", "Sentinel", "server"]
+Kind = Literal["servers", "URL", "pipeline", "unknown"] | Usable
 
 
 def kind_of(client: Any) -> Kind:  # noqa: PLR0911 - one for each kind
@@ -94,7 +95,10 @@ def from_client(client: Any) -> Endpoint:
 
     Raises ConfigError if ``client`` is none of these, or if it cannot be used for locks.
     """
-    kind = check_usable(client)
+    return _of_kind(client, check_usable(client, kind_of(client)))
+
+
+def _of_kind(client: Any, kind: Usable) -> Endpoint:
     if kind == "Cluster":
         return _of_cluster(client)
     pool = client.connection_pool
@@ -110,9 +114,8 @@ def from_client(client: Any) -> Endpoint:
     )
 
 
-def check_usable(client: Any) -> Literal["Cluster", "foreign", "Sentinel", "server"]:
-    """Return the kind of a client. Raises ConfigError if ``client`` is no client of redis-py or valkey-py, or a pipeline."""
-    kind = kind_of(client)
+def check_usable(client: object, kind: Kind) -> Usable:
+    """Return ``kind``, which is that of ``client``. Raises ConfigError if holdfast cannot use a client of this kind."""
     if kind == "pipeline":
         raise ConfigError("client: a pipeline only collects commands; pass the client that created it", parameter="client")
     if kind == "servers" or kind == "URL" or kind == "unknown":  # noqa: PLR1714 - mypy narrows comparisons only
@@ -223,9 +226,11 @@ def resolve(client: object, face: Literal["sync", "asyncio"] | None) -> Endpoint
 
     Raises ConfigError if it is none of these, or if it is a client for the other API than ``face`` (None: either API).
     """
-    one_place(client)
-    if kind_of(client) == "URL":
+    kind = kind_of(client)
+    if kind == "servers":
+        one_place(client)
+    if kind == "URL":
         return from_url(getattr(client, "url", client))  # type: ignore[arg-type]  # `kind_of` has seen that it is a str
     if face is not None:
         check_face(client, face)
-    return from_client(client)
+    return _of_kind(client, check_usable(client, kind))
