@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import LANGUAGES, PAGES, ROOT, anchors, blocks, is_cron_line, links, name
+from docs.words import LIMIT, limited, words
 
 
 def wrong_with(page: Path, link: str) -> str:
@@ -67,10 +68,7 @@ def test_a_block_that_another_test_runs() -> None:
 
 def test_pages_are_short() -> None:
     """References, evidence and internals aside: they are looked up, not read."""
-    looked_up = {"CHANGELOG.md", "docs/benchmarks.md", "docs/faults.md", "docs/glossary.md", "docs/ladder.md"}
-    read = [page for page in PAGES if page.parent != ROOT / "docs" / "design" and name(page) not in looked_up]
-    words = {name(page): len(page.read_text(encoding="utf-8").split()) for page in read}
-    assert {page: count for page, count in words.items() if count > 1500} == {}
+    assert {page: count for page, count in words().items() if limited(page) and count > LIMIT} == {}
 
 
 RECIPES = [
