@@ -56,7 +56,7 @@ class BaseAcquisition(BaseLock[L, Client]):
     def _new_attempt(self, driver: Any) -> Attempt:
         if self._keeper is None or self._keeper.closing or not driver.process.here:
             self._find_keeper(driver)
-        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node, is_direct=self._is_direct)
+        return Attempt(self._spec, "", self._local_queue, self._tally, self._node, self._is_direct)
 
     def _keep(self, core: Any) -> None:
         self._current = core
@@ -134,8 +134,8 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         if node is None or not self._is_direct or node.keeper.closing:
             driver, attempt = self._prepared()
         else:
-            queue, tally = self._local_queue, self._tally
-            driver, attempt = self._driver(), Attempt(self._spec, local_queue=queue, tally=tally, node=node, is_direct=True)
+            driver = self._driver()
+            attempt = Attempt(self._spec, "", self._local_queue, self._tally, node, self._is_direct)
         try:
             result = self._take(driver, attempt, wait)
             if isinstance(result, Busy):
@@ -244,9 +244,9 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
                 return result
         assert isinstance(result, Grant)
         process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
-        core = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
+        core = self._core_type(process, endpoint, result, self._on_lost, user_type, driver)
         self._keep(core)
-        if result.queued or attempt.waited or self._tally.waiting:
+        if attempt.waits_since is not None:
             self._tally.waited(result)
         return core
 
@@ -284,8 +284,8 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
 
     def _start(self) -> None:
         super()._start()
-        self._operations: dict[Attempt, AioRunner] = {}
-        """The driver of each operation that waits for the lock. The key is the attempt of the operation."""
+        self._operations: dict[Attempt, AioRunner] | None = None
+        """The driver of each operation that waits for the lock, by the attempt of the operation; None: none has waited yet."""
 
     async def acquire(self, blocking: bool = True, timeout: Seconds = -1, **mistaken: Never) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
@@ -411,15 +411,12 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
                 raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
             if self._live() is not None or driver.is_awaited(self._tally):
                 raise self._used_elsewhere()
-        if any(self._awaits(attempt, other) for attempt, other in list(self._operations.items()) if other.loop is not loop):
-            raise self._used_elsewhere()
-
-    def _awaits(self, attempt: Attempt, driver: AioRunner) -> bool:
-        """Return True if the task of ``attempt`` may still wait: the event loop of ``driver`` is open, and in this process."""
-        if driver.process.here and not driver.loop.is_closed():
-            return True
-        self._operations.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
-        return False
+        operations = self._operations or {}
+        for attempt, other in list(operations.items()):
+            if not other.process.here or other.loop.is_closed():
+                operations.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
+            elif other.loop is not loop:
+                raise self._used_elsewhere()
 
     def _used_elsewhere(self) -> RuntimeError:
         return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
@@ -441,11 +438,12 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         return self._new_core(driver, attempt, result)
 
     async def _run_try(self, driver: AioRunner, attempt: Attempt, wait: float | None) -> Grant | Busy:
-        self._operations[attempt] = driver
+        operations = self._operations = self._operations or {}
+        operations[attempt] = driver
         try:
             return await super()._run_try(driver, attempt, wait)
         finally:
-            self._operations.pop(attempt, None)
+            operations.pop(attempt, None)
 
     def _drop(self, driver: AioRunner, attempt: Attempt) -> None:
         """Abandon the attempt of a coroutine that is dropped with its closed event loop, where nothing can be awaited.
@@ -458,9 +456,9 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
 
     def _new_core(self, driver: AioRunner, attempt: Attempt, result: Grant) -> AioLeaseCore:
         process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
-        core: AioLeaseCore = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
+        core: AioLeaseCore = self._core_type(process, endpoint, result, self._on_lost, user_type, driver)
         self._keep(core)
-        if result.queued or attempt.waited or self._tally.waiting:
+        if attempt.waits_since is not None:
             self._tally.waited(result)
         return core
 

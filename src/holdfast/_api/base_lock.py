@@ -227,7 +227,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         raise NotImplementedError
 
     def _hold(self, driver: Any, grant: Grant) -> Any:
-        core = self._core_type(driver.process, driver.endpoint, grant, self._on_lost, user_type=self._lease_type, driver=driver)
+        core = self._core_type(driver.process, driver.endpoint, grant, self._on_lost, self._lease_type, driver)
         self._keep(core)
         return core
 

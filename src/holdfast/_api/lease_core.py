@@ -130,13 +130,12 @@ class LeaseCore(UserLease, Owner):
     owner = 0
     """Id of the thread or task that acquired the lock."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - CPython collects the keyword arguments of a class in a dictionary
         self,
         process: Home,
         endpoint: Any,
         grant: Grant,
         on_lost: Callable[..., object] | None = None,
-        *,
         user_type: Any = None,
         driver: Any = None,
     ) -> None:

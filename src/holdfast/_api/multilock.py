@@ -188,6 +188,8 @@ class Whole:
         """The lock that is being acquired now; None between two locks."""
         self.waited = False
         """True if the attempt had to wait for any of the locks."""
+        self.waits_since: float | None = None
+        """Local time in seconds at which the acquisition began; None once its statistics were counted."""
         self.core: BaseMultiCore | None = None
         """The internal object of the lease of all locks; None before all of them are held."""
 

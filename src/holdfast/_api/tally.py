@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast._clock import clock
 
 if TYPE_CHECKING:
     from holdfast._api.statistics import LockStatistics
     from holdfast._core.lock.records import Grant
+
+
+class Contender(Protocol):
+    """An attempt, as the counters use it."""
+
+    waits_since: float | None
+    """Local time in seconds at which the attempt began to wait; None: it does not wait."""
 
 
 class Tally:
@@ -29,42 +36,46 @@ class Tally:
     total_wait: float
     longest_wait: float
 
+    waiting: int
+    """Number of attempts that wait now."""
+
     def __init__(self) -> None:
-        self.waiting: dict[int, float] = {}
-        """Local time in seconds at which each attempt began to wait. The key is the attempt's id, which does not keep it
-        alive."""
+        self.waiting = 0
         self.acquisitions = self.contended = self.timeouts = self.losses = self.ended = 0
         self.total_wait = self.longest_wait = self.total_hold = self.longest_hold = 0.0
 
-    def waits(self, attempt: object, now: float) -> None:
+    def waits(self, attempt: Contender, now: float) -> None:
         """Note that an attempt waits for another holder from local time ``now`` on. Later calls for it change nothing."""
-        self.waiting.setdefault(id(attempt), now)
+        if attempt.waits_since is None:
+            attempt.waits_since, self.waiting = now, self.waiting + 1  # without a call, so that no signal handler runs between
 
     def waited(self, grant: Grant) -> None:
         """Count an acquisition as contended if it had to wait."""
         if self.gave_up(grant.attempt, grant.taken):
             self.contended += 1
 
-    def took(self, attempt: object, had_to_wait: bool) -> None:
+    def took(self, attempt: Contender, had_to_wait: bool) -> None:
         """Count an acquisition by a `MultiLock` as contended if one of its locks was busy."""
-        if not had_to_wait:
-            self.waiting.pop(id(attempt), None)
-        elif self.gave_up(attempt):
-            self.contended += 1
+        if had_to_wait:
+            self.contended += self.gave_up(attempt)
+        elif attempt.waits_since is not None:
+            attempt.waits_since, self.waiting = None, self.waiting - 1
 
-    def stayed_busy(self, attempt: object) -> None:
+    def stayed_busy(self, attempt: Contender) -> None:
         """Count an attempt that did not get the lock."""
         self.timeouts += 1
         self.gave_up(attempt)
 
-    def gave_up(self, attempt: object, at: float | None = None) -> bool:
+    def gave_up(self, attempt: Contender, at: float | None = None) -> bool:
         """End the wait of an attempt at local time ``at`` (None: now). Return False if it never waited."""
-        since = self.waiting.pop(id(attempt), None)
+        since = attempt.waits_since
         if since is None:
             return False
+        attempt.waits_since, self.waiting = None, self.waiting - 1
         seconds = (clock() if at is None else at) - since
         self.total_wait += seconds
-        self.longest_wait = max(self.longest_wait, seconds)
+        if seconds > self.longest_wait:  # noqa: PLR1730 - as in `count_hold`
+            self.longest_wait = seconds
         return True
 
     def now(self) -> LockStatistics:
@@ -79,6 +90,6 @@ class Tally:
             longest_wait=self.longest_wait,
             total_hold=self.total_hold,
             longest_hold=self.longest_hold,
-            waiting=len(self.waiting),
+            waiting=self.waiting,
             held=max(0, self.acquisitions - self.ended),
         )

@@ -689,7 +689,7 @@ class LocalQueue:
         if held_lease.label != attempt.spec.label:
             held_lease.label = attempt.spec.label
             self.node.label_changed(held_lease)
-        return Grant(attempt, fence, now, held_lease.deadline, held_lease=held_lease)
+        return Grant(attempt, fence, now, held_lease.deadline, 0, held_lease)
 
     def _give_back(self, held_lease: HeldLease) -> None:
         """Have the keeper (background thread) release a lease that no attempt of this process uses."""

@@ -197,6 +197,7 @@ class Attempt:
         "unclaimed",
         "until",
         "waited",
+        "waits_since",
     )  # fmt: skip
 
     spec: Spec
@@ -237,32 +238,34 @@ class Attempt:
     """Lease of this attempt, registered with the keeper; None before the server grants the lock."""
     held_since: float | None
     """Monotonic time, in seconds, of the acquisition; None before it, and after the statistics have counted the hold."""
+    waits_since: float | None
+    """Monotonic time, in seconds, at which the attempt began to wait, for the statistics; None: it does not wait."""
     unclaimed: Any
     """Lease that this attempt acquired, from its creation until the caller has received it; None: no lease.
 
     Without this reference, an interrupt in between would drop the lease, and nobody could release the lock for its whole ttl.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - CPython collects the keyword arguments of a class in a dictionary
         self,
         spec: Spec,
         token: str = "",
+        local_queue: Queue | None = None,
+        tally: Tally | None = None,
+        node: Registrar | None = None,
+        is_direct: bool = False,
         *,
         may_be_on_server: bool = False,
         maybe_in_flight: bool = False,
         until: float | None = None,
         slot: Slot | None = None,
-        local_queue: Queue | None = None,
-        tally: Tally | None = None,
-        node: Registrar | None = None,
-        is_direct: bool = False,
     ) -> None:
         self.spec, self.token, self.tally, self.node, self.is_direct = spec, token, tally, node, is_direct
         self.may_be_on_server, self.maybe_in_flight = may_be_on_server, maybe_in_flight
         self.until, self.slot, self.local_queue = until, slot, local_queue
         self.began = 0.0
         self.waited = self.hasty = self.led = self.entered = False
-        self.turn = self.first = self.held_lease = self.held_since = self.unclaimed = None
+        self.turn = self.first = self.held_lease = self.held_since = self.waits_since = self.unclaimed = None
 
     def count_hold(self, now: float) -> None:
         """Add the seconds from the acquisition to monotonic time ``now`` to the statistics of the lock object, once."""
@@ -399,17 +402,17 @@ class Grant(Struct):
     held_lease: HeldLease | None
     """Lease of this grant, or one that another attempt of this process acquired and handed on; None until it is created."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - CPython collects the keyword arguments of a class in a dictionary
         self,
         attempt: Attempt,
         fence: int,
         taken: float,
         deadline: float,
+        last: int = 0,
+        held_lease: HeldLease | None = None,
         *,
         in_claim_window: bool = False,
         queued: bool = False,
-        last: int = 0,
-        held_lease: HeldLease | None = None,
     ) -> None:
         self.attempt, self.fence, self.taken, self.deadline = attempt, fence, taken, deadline
         self.in_claim_window, self.queued, self.last = in_claim_window, queued, last

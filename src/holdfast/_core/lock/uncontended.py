@@ -101,7 +101,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
     if type(reply) is not list or len(reply) != 3 or reply[0] != 1 or came >= deadline or node.keeper.closing:
         return None
     attempt.maybe_in_flight = False
-    grant = Grant(attempt, reply[1], came, deadline, last=reply[2])
+    grant = Grant(attempt, reply[1], came, deadline, reply[2])
     # An interrupt may come between any two of these steps. `abandon` then finds the lease in the attempt, whatever was done.
     attempt.held_lease = grant.held_lease = held_lease = HeldLease(grant)
     with node.mutex:

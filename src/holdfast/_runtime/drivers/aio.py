@@ -68,15 +68,24 @@ class AioSlot:
     Another task, a thread or the keeper puts an outcome in, and wakes the task.
     """
 
-    __slots__ = ("_clock", "_loop", "_outcomes", "_woken", "waits")
+    __slots__ = ("_clock", "_loop", "_outcomes", "_woken", "owner", "since")
 
     _outcomes: list[Outcome] | None
     _woken: asyncio.Future[None] | None
-    waits: tuple[int, float] | None
+    owner: int
+    """Id of the waiting task; 0 before the wait."""
+    since: float
+    """Monotonic time, in seconds, at which the wait began; 0 before the wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop, self._clock = loop, clock
-        self._outcomes = self._woken = self.waits = None
+        self._outcomes = self._woken = None
+        self.owner, self.since = 0, 0.0
+
+    @property
+    def waits(self) -> tuple[int, float] | None:
+        """Return the id of the waiting task and the time at which its wait began; None before the wait."""
+        return (self.owner, self.since) if self.owner else None
 
     def put(self, outcome: Outcome | None, /) -> bool:
         """Add an outcome, wake the waiting task, and return True.
@@ -109,8 +118,8 @@ class AioSlot:
     def wait_locally(self, until: float | None) -> asyncio.Future[None]:
         """Return a future that is done when the waiting task is woken, or at monotonic time ``until`` (None: no time limit)."""
         self._woken = woken = self._loop.create_future()
-        if self.waits is None:
-            self.waits = id(asyncio.current_task()), self._clock()
+        if not self.owner:
+            self.owner, self.since = id(asyncio.current_task()), self._clock()
         if until is not None:
             timer = self._loop.call_later(max(0.0, until - self._clock()), self._wake)
             woken.add_done_callback(lambda _: timer.cancel())
@@ -370,7 +379,7 @@ class Driver(Runner):
         assert isinstance(slot, AioSlot)
         if not park(attempt, now, wait, task):
             return None
-        slot.waits = task, now
+        slot.owner, slot.since = task, now
         asked = slot.wait_locally(attempt.until)
         if attempt.turn is not None:
             asked.set_result(None)
