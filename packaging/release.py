@@ -1,6 +1,7 @@
 """Check that this commit can be released, and print a line for each thing that is missing or wrong: `make release-check`.
 
 Exit codes: 0 the commit can be released, 1 it cannot. The checks of the built files need the network and take about a minute.
+With `--links`, write the address of the repository before each relative link of the pages that PyPI shows, and check nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ NO_ADDRESS = "There is no address yet"
 """The sentence of those pages that stands where the address will be."""
 PACKAGES = {"holdfast": "src", "holdfast_lab": "lab/src"}
 """The package of each distribution, and the folder that it is in."""
+ON_PYPI = ("README.md", "lab/README.md")
+"""The pages that PyPI shows. There, a relative link leads nowhere."""
+LINK = re.compile(r"(?<=\]\()(?!#)[^)\s]+(?=\))")
 AT_RUN_TIME = {"holdfast", "redis", "hiredis"}
 """All packages that `pip install holdfast` installs."""
 
@@ -44,6 +48,18 @@ def version() -> str:
 def contact() -> str:
     """Return the address for private reports; empty while there is none."""
     return str(tomllib.loads(read("pyproject.toml"))["tool"]["holdfast"]["contact"])
+
+
+def address_of_files() -> str:
+    """Return what stands before the path of a file in its address; empty while the repository has no address."""
+    return str(tomllib.loads(read("pyproject.toml"))["tool"]["holdfast"]["files"])
+
+
+def with_address(page: str, text: str, address: str) -> str:
+    """Return the text of a page with the address of the file in place of each relative link."""
+    folder = page.rpartition("/")[0]
+    here = f"{address}{folder}/" if folder else address
+    return LINK.sub(lambda link: link[0] if "://" in link[0] else here + link[0], text)
 
 
 # Checks of the repository
@@ -75,6 +91,28 @@ def check_page(text: str, address: str) -> Iterator[str]:
         yield "has the address of somebody, though pyproject.toml has none"
     if address and (address not in text or NO_ADDRESS in text):
         yield f"does not name the address of pyproject.toml, {address}"
+
+
+def check_links(page: str, text: str, address: str) -> Iterator[str]:
+    """Yield the links of a page that lead nowhere on PyPI, or to a file that is not in the repository."""
+    links = LINK.findall(text)
+    if relative := [link for link in links if "://" not in link]:
+        yield f"{page}: {len(relative)} links are relative, and lead nowhere on PyPI: python packaging/release.py --links"
+    for link in links:
+        if address and link.startswith(address) and not (ROOT / link.removeprefix(address).partition("#")[0]).exists():
+            yield f"{page}: no such file: {link}"
+
+
+def check_addresses(address: str) -> Iterator[str]:
+    """Yield what keeps people on PyPI from finding the repository."""
+    if not address:
+        yield "pyproject.toml: [tool.holdfast] files is empty: set the address of files, and [project.urls] in both projects"
+        return
+    for file in ("pyproject.toml", "lab/pyproject.toml"):
+        if "urls" not in tomllib.loads(read(file))["project"]:
+            yield f"{file}: no [project.urls]"
+    for page in ON_PYPI:
+        yield from check_links(page, read(page), address)
 
 
 def check_changelog(text: str, release: str) -> Iterator[str]:
@@ -274,15 +312,10 @@ def check_readme(directory: Path, environment: Path, wheel: Path) -> Iterator[st
 # All of them
 
 
-def notes() -> Iterator[str]:
-    """Yield what a release lacks, but can do without."""
-    if "urls" not in tomllib.loads(read("pyproject.toml"))["project"]:
-        yield "pyproject.toml: no [project.urls], because no address of the project is known"
-
-
 def check() -> Iterator[str]:
     """Yield all that keeps this commit from being released: first what is quick to find."""
     yield from check_contact(contact())
+    yield from check_addresses(address_of_files())
     yield from check_changelog(read("CHANGELOG.md"), version())
     lab = tomllib.loads(read("lab/pyproject.toml"))
     yield from check_lab(lab["project"], version())
@@ -298,8 +331,6 @@ def check() -> Iterator[str]:
 
 def main() -> int:
     """Print what is wrong. Returns the exit code."""
-    for note in notes():
-        print(f"note: {note}")
     failed = 0
     for line in check():
         print(f"FAILED: {line}", flush=True)
@@ -308,5 +339,15 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def write_links() -> int:
+    """Write the address into the pages that PyPI shows. Returns the exit code."""
+    if not (address := address_of_files()):
+        print("pyproject.toml: [tool.holdfast] files is empty")
+        return 1
+    for page in ON_PYPI:
+        (ROOT / page).write_text(with_address(page, read(page), address), encoding="utf-8")
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_links() if sys.argv[1:] == ["--links"] else main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 
 from readme_renderer import markdown
 
@@ -22,3 +23,17 @@ def test_pypi_renders_all_of_the_readme() -> None:
     assert shown.count("<pre") == text.count("\n```") // 2
     left = re.sub(r"<pre.*?</pre>|<code.*?</code>", "", shown, flags=re.DOTALL)
     assert not re.search(r"\]\(|\*\*|```|&lt;!--", left)
+
+
+def test_every_link_leads_somewhere_on_pypi() -> None:
+    """As soon as the repository has an address, which `make release-check` asks for."""
+    release = runpy.run_path(str(ROOT / "packaging" / "release.py"))
+    address = release["address_of_files"]() or "https://example.org/holdfast/blob/main/"
+    for page in release["ON_PYPI"]:
+        shown = markdown.render(release["with_address"](page, release["read"](page), address))
+        assert shown
+        links = re.findall(r'<a href="(?!#user-content-)([^"]*)"', shown)  # the others are PyPI's own, beside each heading
+        assert links
+        for link in links:
+            assert link.startswith("https://")
+            assert not link.startswith(address) or (ROOT / link.removeprefix(address).partition("#")[0]).exists()

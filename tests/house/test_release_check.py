@@ -59,6 +59,44 @@ def test_a_release_needs_an_address() -> None:
     assert [line for line in release.check_contact("") if "contact is empty" in line]
 
 
+# The address of the repository, and the links of README on PyPI
+
+ADDRESS = "https://example.org/holdfast/blob/main/"
+
+
+def test_a_release_needs_the_address_of_the_repository() -> None:
+    (missing,) = release.check_addresses("")
+    assert "[tool.holdfast] files is empty" in missing
+
+
+def test_no_project_has_links_to_an_address_that_is_not_set() -> None:
+    """While there is none, README has relative links to existing files, and the projects have no URLs."""
+    if not release.address_of_files():
+        assert [each["project"].get("urls") for each in (PROJECT, LAB)] == [None, None]
+        absolute = [link for page in release.ON_PYPI for link in release.LINK.findall(release.read(page)) if "://" in link]
+        assert [link for link in absolute if not link.startswith("https://pypi.org/project/")] == []
+
+
+@pytest.mark.parametrize("page", release.ON_PYPI)
+def test_every_link_gets_the_address(page: str) -> None:
+    text = release.read(page)
+    written = release.with_address(page, text, ADDRESS)
+    assert list(release.check_links(page, written, ADDRESS)) == []
+    links = release.LINK.findall(written)
+    assert [link for link in links if not link.startswith((ADDRESS, "https://"))] == []
+    assert len(links) == len(re.findall(r"\]\((?!#)", text))
+    assert release.with_address(page, written, ADDRESS) == written
+
+
+def test_a_link_that_leads_nowhere_on_pypi_is_found() -> None:
+    text = f"[one](docs/locks.md) [two]({ADDRESS}docs/gone.md#there) [three]({ADDRESS}docs/locks.md#options) [four](#here)"
+    assert list(release.check_links("README.md", text, ADDRESS)) == [
+        "README.md: 1 links are relative, and lead nowhere on PyPI: python packaging/release.py --links",
+        f"README.md: no such file: {ADDRESS}docs/gone.md#there",
+    ]
+    assert release.with_address("lab/README.md", "[a](LICENSE)", ADDRESS) == f"[a]({ADDRESS}lab/LICENSE)"
+
+
 # The changelog
 
 
@@ -158,7 +196,7 @@ def test_all_that_fails_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
     monkeypatch.setattr(release, "check_contact", failing)
     monkeypatch.setattr(release, "check_built", failing)
-    for name in ("check_changelog", "check_requirements", "check_committed"):
+    for name in ("check_addresses", "check_changelog", "check_requirements", "check_committed"):
         monkeypatch.setattr(release, name, lambda *_: iter(()))
     assert release.main() == 1
     said = capsys.readouterr().out.splitlines()
