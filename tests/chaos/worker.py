@@ -42,7 +42,7 @@ class Options(NamedTuple):
     """The instructions for a process, passed at its start."""
 
     folder: str
-    face: str
+    api: str
     """threads or tasks"""
     seed: int
     where: str | list[str]
@@ -243,7 +243,7 @@ def main() -> None:
     folder = Path(options.folder)
     with Recorder(folder / f"worker-{options.seed}") as record:
         register = Remote(str(folder / "register.sock"))
-        crew = (Threads if options.face == "threads" else Tasks)(options, record, register)
+        crew = (Threads if options.api == "threads" else Tasks)(options, record, register)
         threading.Thread(target=watch, args=(record,), daemon=True).start()
         work = threading.Thread(target=crew.run)
         work.start()

@@ -257,14 +257,14 @@ async def tock():
 """
 
 
-@pytest.mark.parametrize("face", ["threads", "tasks"])
-def test_a_schedule_of_a_module_is_served(hf: Holdfast, tmp_path: Path, face: str) -> None:
+@pytest.mark.parametrize("api", ["threads", "tasks"])
+def test_a_schedule_of_a_module_is_served(hf: Holdfast, tmp_path: Path, api: str) -> None:
     (tmp_path / "ours.py").write_text(MODULE, encoding="utf-8")
-    process = hf.popen([*PROGRAM, "schedule", f"ours:{face}"], cwd=tmp_path)
+    process = hf.popen([*PROGRAM, "schedule", f"ours:{api}"], cwd=tmp_path)
     assert line(process) == f"{process.pid} False"
     process.terminate()
     _, err = process.communicate(timeout=20)
-    assert (process.returncode, err.splitlines()[-1]) == (0, f"holdfast: schedule 'module-{face}': stopped")
+    assert (process.returncode, err.splitlines()[-1]) == (0, f"holdfast: schedule 'module-{api}': stopped")
 
 
 def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.CaptureFixture[str], quiet_warnings: None) -> None:

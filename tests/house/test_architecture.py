@@ -233,11 +233,11 @@ def members(cls: type) -> set[str]:
     return {name for name in names | assigned if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
-def test_public_members(face: ModuleType) -> None:
-    assert members(face.Lock) == members(face.FairLock) == set(LOCK.split())
-    assert members(face.Lease) == set(LEASE.split())
-    assert members(face.LockLease) == {*LEASE.split(), "ticket"}
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+def test_public_members(api: ModuleType) -> None:
+    assert members(api.Lock) == members(api.FairLock) == set(LOCK.split())
+    assert members(api.Lease) == set(LEASE.split())
+    assert members(api.LockLease) == {*LEASE.split(), "ticket"}
 
 
 @pytest.mark.parametrize("cls", [holdfast.Once, aio.Once], ids=["sync", "asyncio"])
@@ -264,12 +264,12 @@ def test_other_locks_have_what_a_lock_has_but_a_ticket(cls: type) -> None:
 WITHOUT_TICKET = "BoundedSemaphore Lease MultiLease MultiLock ReadSide RedeemedLock Redlock Semaphore Term WriteLease WriteSide"
 
 
-@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
-def test_only_locks_on_one_server_have_tickets(face: Any) -> None:
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+def test_only_locks_on_one_server_have_tickets(api: Any) -> None:
     """A class does not have methods that cannot work on it."""
-    having = {name for name in face.__all__ if hasattr(getattr(face, name), "ticket")}
+    having = {name for name in api.__all__ if hasattr(getattr(api, name), "ticket")}
     assert having == {"FairLock", "Lock", "LockLease", "RLock"}
-    assert set(WITHOUT_TICKET.split()) <= set(face.__all__)
+    assert set(WITHOUT_TICKET.split()) <= set(api.__all__)
 
 
 def test_a_type_checker_sees_that_there_is_no_ticket() -> None:
@@ -295,7 +295,7 @@ def test_the_version_is_written_once() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", holdfast.__version__)
 
 
-# Two faces, one lock
+# Two APIs, one lock
 
 OF_ASYNCIO = {
     "BaseAioLock": "BaseSyncLock",
@@ -398,7 +398,7 @@ def in_asyncio(name: str) -> Any:
     return acquisition.BaseAioLock if name == "BaseSyncLock" else getattr(aio, name)
 
 
-def test_both_faces_say_the_same() -> None:
+def test_both_apis_say_the_same() -> None:
     sync = {member: text for name in SYNC for member, text in described(SYNC[name]).items()}
     asynchronous = {member: text for name in SYNC for member, text in described(in_asyncio(name)).items()}
     assert sync.keys() == asynchronous.keys()
@@ -423,20 +423,20 @@ def signatures(cls: Any) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def test_both_faces_take_the_same_arguments() -> None:
+def test_both_apis_take_the_same_arguments() -> None:
     assert {name: signatures(in_asyncio(name)) for name in SYNC} == {name: signatures(SYNC[name]) for name in SYNC}
 
 
-def test_both_faces_memoize_alike() -> None:
+def test_both_apis_memoize_alike() -> None:
     ours, theirs = holdfast.Memoized, aio.Memoized
     assert members(ours) == members(theirs) == {"cache_key", "invalidate"}
     assert described(ours) == described(theirs)
     assert signatures(ours) == signatures(theirs)
 
 
-@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
-def test_a_fair_lock_takes_all_options_but_those_of_passing_on(face: ModuleType) -> None:
-    options, fair = (inspect.signature(cls).parameters for cls in (face.Lock, face.FairLock))
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+def test_a_fair_lock_takes_all_options_but_those_of_passing_on(api: ModuleType) -> None:
+    options, fair = (inspect.signature(cls).parameters for cls in (api.Lock, api.FairLock))
     assert set(options) - set(fair) == {"linger", "max_passes", "max_pass_time"}
     assert {name: str(fair[name]) for name in fair} == {name: str(options[name]) for name in fair}
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.lock.ticket import EXCHANGE_TOKEN
-from support.faces import Admin, Aio, Face, Sync
+from support.apis import Admin, Aio, Api, Sync
 from support.levels import level
 from support.proxy import Proxy
 from support.servers import PrivateServer
@@ -24,23 +24,23 @@ def _fresh_process(request: pytest.FixtureRequest, dropped_is_found: None) -> It
 
 
 @pytest.fixture(params=["sync", "asyncio"])
-def face(request: pytest.FixtureRequest, _fresh_process: None) -> Iterator[Face]:
-    """Each of the two faces."""
-    face: Face = Sync() if request.param == "sync" else Aio()
-    yield face
-    face.close()
+def api(request: pytest.FixtureRequest, _fresh_process: None) -> Iterator[Api]:
+    """Each of the two APIs."""
+    api: Api = Sync() if request.param == "sync" else Aio()
+    yield api
+    api.close()
 
 
 @pytest.fixture
-def both_faces(_fresh_process: None) -> Iterator[tuple[Sync, Aio]]:
+def both_apis(_fresh_process: None) -> Iterator[tuple[Sync, Aio]]:
     """Both at once, where the test takes long by its nature."""
-    faces = Sync(), Aio()
-    yield faces
-    faces[1].close()
+    apis = Sync(), Aio()
+    yield apis
+    apis[1].close()
 
 
 @pytest.fixture
-def any_face(_fresh_process: None) -> Face:
+def any_api(_fresh_process: None) -> Api:
     """One of the two, where only the keeper is harmed, which is the same for both."""
     return Sync()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 UVLOOP = os.environ.get("HOLDFAST_TEST_LOOP") == "uvloop"
 
-USES_A_LOOP = re.compile(r"\b(asyncio|aio|face|faces|both_faces)\b")
+USES_A_LOOP = re.compile(r"\b(asyncio|aio|api|apis|both_apis)\b")
 
 
 def use_the_chosen() -> None:

@@ -1,4 +1,4 @@
-"""One test for both faces: the same steps by a thread, by a task, and by a task that uses the threads' face."""
+"""One test for both APIs: the same steps by a thread, by a task, and by a task that uses the threads' api."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def done(result: Any) -> Any:
 
 
 class Either:
-    """A lock of either face. ``async with`` gives its lease."""
+    """A lock of either API. ``async with`` gives its lease."""
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
@@ -55,7 +55,7 @@ class Either:
 class Threads:
     """Threads, where no event loop runs."""
 
-    face: Any = holdfast
+    api: Any = holdfast
 
     def run(self, steps: Coroutine[Any, Any, T]) -> T:
         try:
@@ -72,7 +72,7 @@ class Threads:
 class Tasks:
     """Tasks of asyncio."""
 
-    face: Any = aio
+    api: Any = aio
 
     def run(self, steps: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(steps)
@@ -82,9 +82,9 @@ class Tasks:
 
 
 class TasksWithThreads(Tasks):
-    """Tasks that use the threads' face: each of them is an owner, though they share a thread."""
+    """Tasks that use the API for threads: each of them is an owner, though they share a thread."""
 
-    face: Any = holdfast
+    api: Any = holdfast
 
 
 Owners = Threads | Tasks

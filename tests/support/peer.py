@@ -1,7 +1,7 @@
 """Another process that uses a lock: told what to do in Python expressions, stopped, continued and killed by its test.
 
 Run as a program it has one ``lock``, evaluates the lines it reads, and prints what they give. Expressions of the asyncio
-face may be awaitable.
+API may be awaitable.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Peer:
     Several URLs, with blanks in between, make a Redlock. ``options``: of the lock; ``through``: a command to start it by.
     """
 
-    def __init__(self, face: str, url: str, name: str, *, through: Sequence[str] = (), **options: Any) -> None:
+    def __init__(self, api: str, url: str, name: str, *, through: Sequence[str] = (), **options: Any) -> None:
         kept, self._keep = os.pipe()  # its forked children live until we close our end
-        arguments = [face, url, name, json.dumps(options), str(kept)]
+        arguments = [api, url, name, json.dumps(options), str(kept)]
         self.process = subprocess.Popen(
             [*through, sys.executable, __file__, *arguments],
             stdin=subprocess.PIPE,
@@ -144,9 +144,9 @@ async def _main_aio(url: str, name: str, options: dict[str, Any], kept: int) -> 
 
 
 if __name__ == "__main__":
-    face, *rest = sys.argv[1:]
+    api, *rest = sys.argv[1:]
     warnings.simplefilter("ignore", holdfast.HoldfastWarning)
-    if face == "sync":
+    if api == "sync":
         _main(rest[0], rest[1], json.loads(rest[2]), int(rest[3]))
     else:
         sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -1,4 +1,4 @@
-"""The faces on a stage: real Lock and Lease objects of either face, over the scripted driver, without threads or sockets."""
+"""The APIs on a stage: real Lock and Lease objects of either API, over the scripted driver, without threads or sockets."""
 
 from __future__ import annotations
 

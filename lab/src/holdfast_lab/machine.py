@@ -13,10 +13,10 @@ from holdfast_lab.checkers import Limits
 from holdfast_lab.scenarios.lock import ALL_FAULTS, LockScenario, once
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.virtual_time import Stuck
-from holdfast_lab.sim.world import Face
+from holdfast_lab.sim.world import Api
 
 WAITS = st.sampled_from((None, 0.0, 0.7, 5.0))
-FACES: st.SearchStrategy[Face] = st.sampled_from(("threads", "asyncio"))
+APIS: st.SearchStrategy[Api] = st.sampled_from(("threads", "asyncio"))
 HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 
 
@@ -28,18 +28,18 @@ class LockMachine(RuleBasedStateMachine):
 
     @initialize(
         rounds=st.lists(st.tuples(WAITS, HOLDS), min_size=2, max_size=4),
-        face=FACES,
+        api=APIS,
         together=st.integers(1, 2),
         linger=st.sampled_from((0.0, 0.3)),
     )
-    def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
+    def build(self, rounds: list[tuple[float | None, float]], api: Api, together: int, linger: float) -> None:
         """Build the world. ``rounds`` has, for each client, how long it waits and how long it holds the lock, in seconds.
 
-        Each process has ``together`` clients, which use the API ``face``. ``linger`` is the option of the lock.
+        Each process has ``together`` clients, which use the API ``api``. ``linger`` is the option of the lock.
         """
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = LockScenario(
-            "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
+            "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, api=api, together=together, linger=linger, warm=together > 1
         )
         self.world = self.scenario.build()
 

@@ -57,7 +57,7 @@ def provoke(seen: list[str], action: Callable[[], object]) -> None:
 
 
 def test_the_library(new_server: NewServer, seen: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    """Locks of both faces, used well and badly."""
+    """Locks of both APIs, used well and badly."""
     server = new_server(port=True, password=PASSWORD)
     url = server.url
     client = redis.Redis.from_url(url)

@@ -108,36 +108,36 @@ def test_when_the_url_cannot_be_read(wrong: str) -> None:
 
 WRONG = ["?foo=1", "/x", "?db=1&db=2"]
 MAKERS: dict[str, Callable[[Any, str], object]] = {
-    "Lock": lambda face, url: face.Lock(url, "x"),
-    "FairLock": lambda face, url: face.FairLock(url, "x"),
-    "RLock": lambda face, url: face.RLock(url, "x"),
-    "Redlock": lambda face, url: face.Redlock([url, f"{url}&x", f"{url}&y"], "x"),
-    "MultiLock": lambda face, url: face.MultiLock(url, ["x", "y"]),
-    "Semaphore": lambda face, url: face.Semaphore(url, "x", 2),
-    "RWLock": lambda face, url: face.RWLock(url, "x"),
-    "Election": lambda face, url: face.Election(url, "x"),
-    "Event": lambda face, url: face.Event(url, "x"),
-    "CountDownLatch": lambda face, url: face.CountDownLatch(url, "x", 2),
-    "Barrier": lambda face, url: face.Barrier(url, "x", 2),
-    "Cache": lambda face, url: face.Cache(url, "x"),
-    "once": lambda face, url: face.once(url, "x", keep=60),
-    "Schedule": lambda face, url: face.Schedule(url, "x"),
+    "Lock": lambda api, url: api.Lock(url, "x"),
+    "FairLock": lambda api, url: api.FairLock(url, "x"),
+    "RLock": lambda api, url: api.RLock(url, "x"),
+    "Redlock": lambda api, url: api.Redlock([url, f"{url}&x", f"{url}&y"], "x"),
+    "MultiLock": lambda api, url: api.MultiLock(url, ["x", "y"]),
+    "Semaphore": lambda api, url: api.Semaphore(url, "x", 2),
+    "RWLock": lambda api, url: api.RWLock(url, "x"),
+    "Election": lambda api, url: api.Election(url, "x"),
+    "Event": lambda api, url: api.Event(url, "x"),
+    "CountDownLatch": lambda api, url: api.CountDownLatch(url, "x", 2),
+    "Barrier": lambda api, url: api.Barrier(url, "x", 2),
+    "Cache": lambda api, url: api.Cache(url, "x"),
+    "once": lambda api, url: api.once(url, "x", keep=60),
+    "Schedule": lambda api, url: api.Schedule(url, "x"),
     "locked": lambda _, url: holdfast.locked(url, "x")(print),
     "transactional": lambda _, url: holdfast.transactional(url, "x")(lambda _: None),
     "accept": lambda _, url: holdfast.fencing.accept(url, "x", 1),
     "find_deadlocks": lambda _, url: holdfast.find_deadlocks(url),
     "declare_new": lambda _, url: holdfast.declare_new(url),
     "examine": lambda _, url: doctor.examine(url),
-    "inspect": lambda face, url: face.Inspector(url),
+    "inspect": lambda api, url: api.Inspector(url),
 }
 
 
-@pytest.mark.parametrize("face", [holdfast, aio], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("what", MAKERS)
-def test_what_is_made_with_a_url_that_cannot_be_read(what: str, face: Any) -> None:
+def test_what_is_made_with_a_url_that_cannot_be_read(what: str, api: Any) -> None:
     for wrong in WRONG:
         with pytest.raises(holdfast.ConfigError) as failed:
-            MAKERS[what](face, f"redis://u:{CANARY}@127.0.0.1:1{wrong}")
+            MAKERS[what](api, f"redis://u:{CANARY}@127.0.0.1:1{wrong}")
         for text in frames_shown(failed.value):
             assert CANARY not in text
 

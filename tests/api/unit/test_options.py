@@ -118,17 +118,17 @@ def test_options_are_by_keyword(make: Callable[..., object]) -> None:
         make(URL, "x", 30)
 
 
-@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
 @pytest.mark.parametrize(
     "kind",
     ["Lock", "FairLock", "RLock", "Semaphore", "RWLock", "MultiLock", "Election", "Barrier", "Event", "Redlock", "redeem"],
 )
-def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(face: Any, kind: str) -> None:
+def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(api: Any, kind: str) -> None:
     for arguments in ((URL,), (URL, "x", 2, None, 30, "more")):
         if (kind, len(arguments)) != ("MultiLock", 1):  # it may be given locks alone
             made = kind if kind == "redeem" else f"{kind}.__init__"  # a function, or a class
             with pytest.raises(TypeError, match=rf"^{re.escape(made)}\(\) (missing|takes)"):
-                getattr(face, kind)(*arguments)
+                getattr(api, kind)(*arguments)
 
 
 @pytest.mark.parametrize("make", [holdfast.Election, aio.Election], ids=["sync", "asyncio"])
@@ -284,9 +284,9 @@ def test_the_guard_wants_a_synchronous_client() -> None:
 def test_a_lock_whose_options_were_refused_can_be_shown() -> None:
     """Debuggers and error reporters show the half-made object of the frame in which it was refused."""
     kinds = ["Lock", "FairLock", "RLock", "Redlock", "MultiLock", "Semaphore", "BoundedSemaphore", "RWLock"]
-    for face, prefix in ((holdfast, "holdfast."), (aio, "holdfast.aio.")):
+    for api, prefix in ((holdfast, "holdfast."), (aio, "holdfast.aio.")):
         for kind in kinds:
-            cls = getattr(face, kind)
+            cls = getattr(api, kind)
             shown = repr(object.__new__(cls))
             assert shown in {f"<{prefix}{kind}, not made>", f"<holdfast {kind}, not made>"}
 

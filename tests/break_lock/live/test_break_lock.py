@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def breaks(request: pytest.FixtureRequest) -> Callable[..., Broken | None]:
-    """`break_lock` of either face."""
+    """`break_lock` of either API."""
 
     def threads(client: Any, *args: Any, **kwargs: Any) -> Broken | None:
         return holdfast.Inspector(client).break_lock(*args, **kwargs)
@@ -241,10 +241,10 @@ def test_rights_to_break_locks_and_no_others(server: PrivateServer, look: redis.
     look.acl_deluser("ops")
 
 
-@pytest.mark.parametrize("face", ["threads", "asyncio"])
-def test_waiting_takes_nothing(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
+@pytest.mark.parametrize("api", ["threads", "asyncio"])
+def test_waiting_takes_nothing(server: PrivateServer, look: redis.Redis, name: str, api: str) -> None:
     def wait(*args: Any) -> bool:
-        if face == "threads":
+        if api == "threads":
             return holdfast.Inspector(server.url).wait(name, *args)
 
         async def awaited() -> bool:

@@ -360,7 +360,7 @@ def hand_over(url: str, admin: Any) -> None:
 
 
 def use(url: str, admin: Any) -> None:
-    """All that locks can do, by both faces."""
+    """All that locks can do, by both APIs."""
     with holdfast.Lock(url, "x", label="me") as lease:
         lease.renew()
         lock = holdfast.Lock(url, "x", wait=0)

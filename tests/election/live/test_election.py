@@ -1,4 +1,4 @@
-"""Leader election on a real server, in both faces, over processes that die and stop."""
+"""Leader election on a real server, in both APIs, over processes that die and stop."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ from support.witness import in_thread, until
 if TYPE_CHECKING:
     from conftest import NewServer
 
-FACES = ["threads", "asyncio"]
+APIS = ["threads", "asyncio"]
 
 
 class Seeing:
-    """`inspect` of either face."""
+    """`inspect` of either API."""
 
-    def __init__(self, face: str, client: Any, **options: Any) -> None:
-        self._asyncio = face == "asyncio"
+    def __init__(self, api: str, client: Any, **options: Any) -> None:
+        self._asyncio = api == "asyncio"
         self.it: Any = (aio.Inspector if self._asyncio else holdfast.Inspector)(client, **options)
 
     def locks(self, *pattern: str) -> list[LockInfo]:
@@ -51,8 +51,8 @@ class Seeing:
         return asyncio.run(shown()) if self._asyncio else self.it.show(*args, **kwargs)
 
 
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -89,8 +89,8 @@ def fill(server: PrivateServer, number: int) -> None:
             client.eval(script, 0, first, min(first + 1000, number) - 1)
 
 
-def test_who_holds_a_lock_and_who_waits_in_order(own: PrivateServer, face: str) -> None:
-    see = Seeing(face, own.url)
+def test_who_holds_a_lock_and_who_waits_in_order(own: PrivateServer, api: str) -> None:
+    see = Seeing(api, own.url)
     before = time.time()
     with ExitStack() as stack, client_of(own) as client:
         lock = holdfast.FairLock(own.url, "naïve {name}", label="night shift")
@@ -138,7 +138,7 @@ def test_a_pattern_is_of_names(server: PrivateServer, pattern: str, name: str) -
     assert found == {called for called in NAMES if fnmatchcase(called, pattern)}
 
 
-def test_what_is_there_and_is_no_lock_of_ours(own: PrivateServer, face: str) -> None:
+def test_what_is_there_and_is_no_lock_of_ours(own: PrivateServer, api: str) -> None:
     with client_of(own) as client:
         client.set("hf:{peer}", "its secret")
         client.set("hf:{peer with an end}", "1", px=50_000)
@@ -149,8 +149,8 @@ def test_what_is_there_and_is_no_lock_of_ours(own: PrivateServer, face: str) -> 
         client.set("hf:proc:0123456789ab", '{"host": "h\x1b[31m", "pid": "many"}')
         client.hset("hf:{free}:state", "v", "1")
         client.set("other:{lock}", "0123456789ab.0123")
-        found = {lock.name: lock for lock in Seeing(face, own.url).locks()}
-        shown = Seeing(face, own.url).show("free")
+        found = {lock.name: lock for lock in Seeing(api, own.url).locks()}
+        shown = Seeing(api, own.url).show("free")
         client.flushall()
     assert found.keys() == {"peer", "peer with an end", "list", "odd"}
     peer, odd = found["peer"], found["odd"]
@@ -164,9 +164,9 @@ def test_what_is_there_and_is_no_lock_of_ours(own: PrivateServer, face: str) -> 
     assert (shown.held, shown.holders, shown.line) == (False, (), ())
 
 
-def test_a_key_of_ones_own(server: PrivateServer, name: str, face: str) -> None:
+def test_a_key_of_ones_own(server: PrivateServer, name: str, api: str) -> None:
     with holdfast.Lock(server.url, name, key=f"raw-{name}"):
-        shown = Seeing(face, server.url).show(name, key=f"raw-{name}")
+        shown = Seeing(api, server.url).show(name, key=f"raw-{name}")
     assert (shown.name, shown.key, shown.held) == (name, f"raw-{name}".encode(), True)
 
 
@@ -179,11 +179,11 @@ def test_clients_of_every_kind(own: PrivateServer) -> None:
         assert holdfast.Inspector(client).show(b"\xff bytes").held
 
 
-def test_many_locks_are_looked_at_a_few_at_a_time(own: PrivateServer, face: str) -> None:
+def test_many_locks_are_looked_at_a_few_at_a_time(own: PrivateServer, api: str) -> None:
     fill(own, 3000)
     with client_of(own) as client:
         client.config_resetstat()
-        found = Seeing(face, own.url).locks()
+        found = Seeing(api, own.url).locks()
         stats = client.info("commandstats")
         client.flushall()
     assert len(found) == len({lock.name for lock in found}) == 3000
@@ -223,28 +223,28 @@ def test_of_a_cluster_all_parts_are_seen() -> None:
     with cluster() as three, ExitStack() as stack:
         for number in range(30):
             stack.enter_context(holdfast.Lock(three.url, f"n{number}"))
-        for see in (Seeing(face, three.url) for face in FACES):
+        for see in (Seeing(api, three.url) for api in APIS):
             assert see.names() == {f"n{number}" for number in range(30)}
             assert see.names("n1?") == {f"n1{number}" for number in range(10)}
             until(lambda see=see: see.show("n7").holder.host is not None)  # type: ignore[misc]
             assert see.show("n7").holder.pid == os.getpid()
 
 
-def test_labels_of_locks_with_other_settings(server: PrivateServer, name: str, face: str) -> None:
+def test_labels_of_locks_with_other_settings(server: PrivateServer, name: str, api: str) -> None:
     """One process reaches the server by two endpoints, and has one record there."""
     urls = [server.url, f"{server.url}?socket_timeout=4.5"]
-    see = Seeing(face, server.url)
+    see = Seeing(api, server.url)
     with ExitStack() as stack:
         for number, url in enumerate(urls):
             stack.enter_context(holdfast.Lock(url, f"{name} {number}", label=f"label {number}"))
         until(lambda: [see.show(f"{name} {number}").holder.label for number in range(2)] == ["label 0", "label 1"])
 
 
-def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) -> None:
+def test_of_several_servers_a_majority_counts(new_server: NewServer, api: str) -> None:
     servers = [new_server(port=True) for _ in range(3)]
     urls = [server.url for server in servers]
     holdfast.declare_new(urls)
-    see = Seeing(face, urls)
+    see = Seeing(api, urls)
     with holdfast.Redlock(urls, "ours") as lease, client_of(servers[1]) as client:
         until(lambda: see.show("ours").votes == 3)
         client.set("hf:{stray}", "0123456789ab.0123", px=50_000)
@@ -255,7 +255,7 @@ def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) 
         }
         assert found["ours"].fence >= lease.fence
         named = dict(zip("abc", urls, strict=True))
-        assert Seeing(face, named).names() == {"ours", "stray"}
+        assert Seeing(api, named).names() == {"ours", "stray"}
         assert holdfast.connect(named).inspector().show("ours").votes == 3
         servers[0].kill()
         assert (see.show("ours").votes, see.show("ours").held) == (2, True)
@@ -265,23 +265,23 @@ def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) 
         see.names()
 
 
-def test_a_user_who_may_only_look(own: PrivateServer, face: str) -> None:
+def test_a_user_who_may_only_look(own: PrivateServer, api: str) -> None:
     with client_of(own) as client, holdfast.Lock(own.url, "mine"):
         client.execute_command("ACL SETUSER", "guest", *access.rule(("inspect",)), ">secret")
         guest = own.url.replace("redis://", "redis://guest:secret@")
-        assert Seeing(face, guest).names() == {"mine"}
-        assert Seeing(face, guest).show("mine").held
+        assert Seeing(api, guest).names() == {"mine"}
+        assert Seeing(api, guest).show("mine").held
         with pytest.raises(ServerError, match="holdfast acl"):
             holdfast.Lock(guest, "free").acquire(blocking=False)
 
 
-def test_what_cannot_be_asked(new_server: NewServer, face: str) -> None:
+def test_what_cannot_be_asked(new_server: NewServer, api: str) -> None:
     server = new_server(port=True)
-    see = Seeing(face, server.url)
+    see = Seeing(api, server.url)
     with pytest.raises(ConfigError, match="name must have 1 to 512 bytes"):
         see.show("")
     with pytest.raises(ConfigError, match="prefix"):
-        Seeing(face, server.url, prefix="{")
+        Seeing(api, server.url, prefix="{")
     server.kill()
     with pytest.raises(ServerError, match=r"lock 'x': failed: .*127\.0\.0\.1"):
         see.show("x")
@@ -289,9 +289,9 @@ def test_what_cannot_be_asked(new_server: NewServer, face: str) -> None:
         see.locks()
 
 
-def test_what_several_share(server: PrivateServer, name: str, face: str) -> None:
+def test_what_several_share(server: PrivateServer, name: str, api: str) -> None:
     prefix = f"{name}:"
-    see = Seeing(face, server.url, prefix=prefix)
+    see = Seeing(api, server.url, prefix=prefix)
     with ExitStack() as stack:
         fences = [stack.enter_context(holdfast.Semaphore(server.url, "slots", 5, prefix=prefix)).fence for _ in range(3)]
         room = holdfast.RWLock(server.url, "room", prefix=prefix)
@@ -310,24 +310,24 @@ def test_what_several_share(server: PrivateServer, name: str, face: str) -> None
 
 
 def test_of_more_than_are_listed_all_are_counted(
-    server: PrivateServer, name: str, face: str, monkeypatch: pytest.MonkeyPatch
+    server: PrivateServer, name: str, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("_core.inspect.scan", "_api.inspector"):
         monkeypatch.setattr(f"holdfast.{module}.LINE", 2)
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(holdfast.Semaphore(server.url, name, 5))
-        seen = Seeing(face, server.url).show(name)
+        seen = Seeing(api, server.url).show(name)
     assert (seen.used, len(seen.holders)) == (3, 2)
 
 
-def test_what_is_never_held_is_not_among_the_locks(face: str, server: PrivateServer, name: str) -> None:
+def test_what_is_never_held_is_not_among_the_locks(api: str, server: PrivateServer, name: str) -> None:
     """`show` shows it."""
     prefix = f"{name}:"
     holdfast.Event(server.url, "event", prefix=prefix).set()
     holdfast.CountDownLatch(server.url, "latch", 2, prefix=prefix).count_down()
     holdfast.Barrier(server.url, "barrier", 1, prefix=prefix).wait()
-    seeing = Seeing(face, server.url, prefix=prefix)
+    seeing = Seeing(api, server.url, prefix=prefix)
     with holdfast.Lock(server.url, "lock", prefix=prefix):
         assert seeing.names() == {"lock"}
     assert [seeing.show(kind).kind for kind in ("event", "latch", "barrier")] == ["event", "latch", "barrier"]

@@ -103,15 +103,15 @@ def test_labels_leave_room_for_the_rest_of_a_record(label: str) -> None:
 
 def test_a_label_without_room_leaves_out_no_other_one() -> None:
     """Emoji were counted as escapes: a label that is allowed had no room, nor had all those behind it."""
-    faces = "\N{GRINNING FACE}" * 200
-    labels = {b"hf:{%d}" % n: label for n, label in enumerate(("a" * 200, faces, "importer", faces, faces, "mailer"))}
+    apis = "\N{GRINNING FACE}" * 200
+    labels = {b"hf:{%d}" % n: label for n, label in enumerate(("a" * 200, apis, "importer", apis, apis, "mailer"))}
     said = control_records.read(control_records.write(GOOD, [], labels))
     assert said is not None
     assert [said.labels.get(control_records.mark_of(key)) for key in labels] == [
         "a" * 200,
-        faces,
+        apis,
         "importer",
-        faces,
+        apis,
         None,
         "mailer",
     ]

@@ -22,7 +22,7 @@ AREAS = {
         "cli/run.py",
         "cli/supervise.py",
     ),
-    "faces": ("_api/**/*.py", "_[a-z]*.py", "[a-z]*.py", "schedule/*.py"),
+    "apis": ("_api/**/*.py", "_[a-z]*.py", "[a-z]*.py", "schedule/*.py"),
 }
 UNDRAWN = {"__repr__", "__str__", ""}
 """Functions that say something to people, or what stands in none: that is run before any test."""

@@ -22,6 +22,6 @@ def test_it_notices_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lock_client.Lock, "_release", nothing)
     machine = LockMachine()
-    machine.build(rounds=[(None, 0.0), (0.7, 0.0)], face="threads", together=1, linger=0.0)
+    machine.build(rounds=[(None, 0.0), (0.7, 0.0)], api="threads", together=1, linger=0.0)
     with pytest.raises(AssertionError, match="left behind"):
         machine.teardown()

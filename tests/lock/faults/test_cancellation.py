@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import aio
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
-from support.faces import Admin, at_most, until
+from support.apis import Admin, at_most, until
 from support.proxy import Action, Proxy
 from support.servers import PrivateServer
 from support.witness import lease_record
@@ -24,7 +24,7 @@ TTL = 1.5
 
 
 async def soon(condition: Callable[[], object], seconds: float = 5) -> None:
-    """As `support.faces.until`, in a task."""
+    """As `support.apis.until`, in a task."""
     end = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < end, "waited in vain"

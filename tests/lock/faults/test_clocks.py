@@ -24,7 +24,7 @@ import holdfast.fencing
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
 from holdfast.schedule import Every
-from support.faces import Admin, Aio, Sync, at_most, until
+from support.apis import Admin, Aio, Sync, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
 from support.witness import lease_record
@@ -89,52 +89,52 @@ def lives_by(admin: Admin, step: float) -> None:
 
 
 @pytest.mark.fault(36)
-def test_the_servers_clock_jumps_forward(clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str) -> None:
+def test_the_servers_clock_jumps_forward(clock: Clock, strange: PrivateServer, both_apis: tuple[Sync, Aio], name: str) -> None:
     """The lease is over at once there: somebody else gets the lock early. The holder is told by its next renewal, and until
     then, the fence keeps it out."""
-    admins = [Admin(strange, f"{name} {face.name}") for face in both_faces]
-    locks = [(face, face.Lock(strange.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
-    assert all(face.call(lock.acquire) for face, lock in locks)
+    admins = [Admin(strange, f"{name} {api.name}") for api in both_apis]
+    locks = [(api, api.Lock(strange.url, f"{name} {api.name}", ttl=TTL)) for api in both_apis]
+    assert all(api.call(lock.acquire) for api, lock in locks)
     fences = [lock.lease.fence for _, lock in locks]
     clock.set(step=40)
     lives_by(admins[0], 40)
     assert not any(admin.token() for admin in admins)
-    for (face, lock), admin, fence in zip(locks, admins, fences, strict=True):
-        other = face.Lock(f"{strange.url}?socket_timeout=4", lock.name, ttl=5)  # as from another process: it asks the server
-        assert face.call(other.acquire, blocking=False)
+    for (api, lock), admin, fence in zip(locks, admins, fences, strict=True):
+        other = api.Lock(f"{strange.url}?socket_timeout=4", lock.name, ttl=5)  # as from another process: it asks the server
+        assert api.call(other.acquire, blocking=False)
         assert other.lease.fence > fence
         assert holdfast.fencing.accept(strange.url, lock.name, other.lease.fence)
         assert not holdfast.fencing.accept(strange.url, lock.name, fence)
         until(lock.lease.lost.is_set)
         token = admin.token()
         with pytest.raises(holdfast.LeaseLost, match=r"gone|value of another client"):
-            face.call(lock.release)
+            api.call(lock.release)
         assert admin.token() == token
-        face.call(other.release)
+        api.call(other.release)
         admin.nothing_left()
         admin.close()
 
 
 @pytest.mark.fault(36)
 def test_the_servers_clock_jumps_forward_while_others_wait(
-    clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str
+    clock: Clock, strange: PrivateServer, both_apis: tuple[Sync, Aio], name: str
 ) -> None:
     """All who wait look dead to the server. They ask anew, and get the lock one after the other."""
     with closing(Admin(strange, name)) as admin:
-        holder = both_faces[0].FairLock(strange.url, name, ttl=TTL)
+        holder = both_apis[0].FairLock(strange.url, name, ttl=TTL)
         assert holder.acquire()
         fence = holder.lease.fence
-        waiters = [(face, face.FairLock(strange.url, name, ttl=TTL)) for face in both_faces]
-        taken = [face.start(lock.acquire, timeout=10) for face, lock in waiters]
+        waiters = [(api, api.FairLock(strange.url, name, ttl=TTL)) for api in both_apis]
+        taken = [api.start(lock.acquire, timeout=10) for api, lock in waiters]
         until(lambda: len(admin.places()) == 2)
         clock.set(step=40)
         until(holder.lease.lost.is_set)
         for _ in waiters:
             until(lambda: any(lock.lease is not None for _, lock in waiters), REFRESH_EVERY_S + 0.8)
-            ((face, lock),) = [(face, lock) for face, lock in waiters if lock.lease is not None]
+            ((api, lock),) = [(api, lock) for api, lock in waiters if lock.lease is not None]
             assert lock.lease.fence > fence
             fence = lock.lease.fence
-            face.call(lock.release)
+            api.call(lock.release)
         assert all(future.result() for future in taken)
         with pytest.raises(holdfast.LeaseLost, match=r"gone|value of another client"):
             holder.release()
@@ -142,28 +142,28 @@ def test_the_servers_clock_jumps_forward_while_others_wait(
 
 
 @pytest.mark.fault(37)
-def test_the_servers_clock_jumps_back(clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str) -> None:
+def test_the_servers_clock_jumps_back(clock: Clock, strange: PrivateServer, both_apis: tuple[Sync, Aio], name: str) -> None:
     """A lease that is renewed is mended by that; fences rise by the counter; nobody gets a lock while it is held."""
-    for face in both_faces:
-        with closing(Admin(strange, f"{name} {face.name}")) as admin:
+    for api in both_apis:
+        with closing(Admin(strange, f"{name} {api.name}")) as admin:
             clock.set()
-            lock = face.Lock(strange.url, f"{name} {face.name}", ttl=TTL)
-            assert face.call(lock.acquire)
+            lock = api.Lock(strange.url, f"{name} {api.name}", ttl=TTL)
+            assert api.call(lock.acquire)
             fence = lock.lease.fence
             clock.set(step=-HOUR)
             lives_by(admin, -HOUR)
             until(lambda admin=admin: 0 < admin.ttl_ms() <= TTL * 1000)  # type: ignore[misc]
             assert not lock.lease.lost.is_set()
-            face.call(lock.release)
-            assert face.call(lock.acquire, blocking=False)
+            api.call(lock.release)
+            assert api.call(lock.acquire, blocking=False)
             assert lock.lease.fence > fence
-            face.call(lock.release)
+            api.call(lock.release)
             admin.nothing_left()
 
 
 @pytest.mark.fault(37)
 def test_the_servers_clock_jumps_back_and_the_holder_is_gone(
-    clock: Clock, strange: PrivateServer, any_face: Sync, name: str
+    clock: Clock, strange: PrivateServer, any_api: Sync, name: str
 ) -> None:
     """The lease lasts longer than it should, by as much.
 
@@ -175,15 +175,15 @@ def test_the_servers_clock_jumps_back_and_the_holder_is_gone(
         peer.kill()
         clock.set(step=-HOUR)
         lives_by(admin, -HOUR)
-        lock = any_face.Lock(strange.url, name, ttl=TTL, wait=0.2)
+        lock = any_api.Lock(strange.url, name, ttl=TTL, wait=0.2)
         with at_most(1.2), pytest.raises(holdfast.LockTimeout) as error, lock:
             pass
         assert error.value.remaining == pytest.approx(HOUR + 10, abs=10)
-        taken = any_face.start(lock.acquire, timeout=5)
+        taken = any_api.start(lock.acquire, timeout=5)
         until(lambda: len(admin.places()) == 1)
         admin.redis.delete(admin.lock)
         assert taken.result(REFRESH_EVERY_S + 0.8)
-        any_face.call(lock.release)
+        any_api.call(lock.release)
         admin.nothing_left()
 
 
@@ -200,13 +200,13 @@ def believed_too_long(lock: Any, admin: Admin) -> bool:
 @pytest.mark.fault(38)
 @pytest.mark.parametrize(("gain", "too_long"), [(0.0005, False), (0.01, False), (1.0, True)])
 def test_the_servers_clock_runs_fast(
-    clock: Clock, strange: PrivateServer, any_face: Sync, name: str, gain: float, too_long: bool
+    clock: Clock, strange: PrivateServer, any_api: Sync, name: str, gain: float, too_long: bool
 ) -> None:
     """One second in a hundred is allowed for. (Twice as fast is not, which shows that it would be seen.)"""
     with closing(Admin(strange, name)) as admin:
         clock.set(gain=gain)
-        lock = any_face.Lock(strange.url, name, ttl=TTL, renew=False)
-        assert any_face.call(lock.acquire)
+        lock = any_api.Lock(strange.url, name, ttl=TTL, renew=False)
+        assert any_api.call(lock.acquire)
         assert believed_too_long(lock, admin) is too_long
         with pytest.raises(holdfast.LeaseLost):
             lock.release()
@@ -214,14 +214,14 @@ def test_the_servers_clock_runs_fast(
 
 @pytest.mark.fault(3)
 def test_the_holders_machine_sleeps(
-    clock: Clock, server: PrivateServer, admin: Admin, both_faces: tuple[Sync, Aio], monkeypatch: pytest.MonkeyPatch, name: str
+    clock: Clock, server: PrivateServer, admin: Admin, both_apis: tuple[Sync, Aio], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """For longer than the lease: it knows the moment it wakes, before anything else happens."""
-    for face in both_faces:
+    for api in both_apis:
         with monkeypatch.context() as patch:
             for variable, value in clock.environment.items():
                 patch.setenv(variable, value)
-            peer = Peer(face.name, server.url, name, ttl=30)
+            peer = Peer(api.name, server.url, name, ttl=30)
         with peer:
             clock.set()
             assert peer.ask("lock.acquire()")
@@ -236,15 +236,15 @@ def test_the_holders_machine_sleeps(
 @pytest.mark.fault(36, 37)
 @pytest.mark.parametrize("step", [40, -HOUR])
 def test_one_of_several_servers_has_a_clock_that_jumps(
-    clock: Clock, strange: PrivateServer, new_server: NewServer, both_faces: tuple[Sync, Aio], name: str, step: float
+    clock: Clock, strange: PrivateServer, new_server: NewServer, both_apis: tuple[Sync, Aio], name: str, step: float
 ) -> None:
     """The lease goes on, by the votes of the others, and fences rise whichever way it jumps."""
     urls = [strange.url, new_server().url, new_server().url]
     holdfast.declare_new(urls, max_ttl=TTL)
-    for face in both_faces:
+    for api in both_apis:
         clock.set()
-        lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
-        assert face.call(lock.acquire, timeout=2)
+        lock = api.Redlock(urls, f"{name} {api.name}", ttl=TTL, max_ttl=TTL)
+        assert api.call(lock.acquire, timeout=2)
         fence, votes = lock.lease.fence, lease_record(lock.lease).node_leases
         until(lambda votes=votes: all(vote.believed for vote in votes.values()))  # type: ignore[misc]
         clock.set(step=step)
@@ -252,10 +252,10 @@ def test_one_of_several_servers_has_a_clock_that_jumps(
             before = lease_record(lock.lease).deadline
             until(lambda lock=lock, before=before: lease_record(lock.lease).deadline > before)  # type: ignore[misc]
         assert not lock.lease.lost.is_set()
-        face.call(lock.release)
-        assert face.call(lock.acquire, timeout=2)
+        api.call(lock.release)
+        assert api.call(lock.acquire, timeout=2)
         assert lock.lease.fence > fence
-        face.call(lock.release)
+        api.call(lock.release)
 
 
 # A schedule: its ticks are named by the server's clock

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.testing import history
 from holdfast_lab.checkers import Coverage, check
-from support.faces import Admin, until
+from support.apis import Admin, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 

@@ -20,7 +20,7 @@ from holdfast._net.aio_connection import AioConnection
 from holdfast._runtime.fanout import RECENT_S, fanouts_of
 from holdfast._runtime.process import current
 from net.faults.test_tls import CA, good
-from support.faces import Admin, Aio, Face, Sync, stays, until
+from support.apis import Admin, Aio, Api, Sync, stays, until
 from support.proxy import Action, Proxy, Rule
 from support.servers import PrivateServer, private
 from support.terminator import Terminator
@@ -40,18 +40,18 @@ class Way:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.face: Face = Aio() if name == "asyncio" else Sync()
+        self.api: Api = Aio() if name == "asyncio" else Sync()
 
     def lock(self, url: str, name: str, **options: Any) -> Any:
         """A lock that is asked for in this way."""
-        lock = self.face.Lock(url, name, **options)
+        lock = self.api.Lock(url, name, **options)
         if self.name == "shared":
             pool: Any = current().pool(lock._endpoint)
             pool.share()
         return lock
 
     def call(self, what: Callable[..., Any], *args: Any) -> Any:
-        return self.face.call(what, *args) if self.name == "main" else self.face.start(what, *args).result(10)
+        return self.api.call(what, *args) if self.name == "main" else self.api.start(what, *args).result(10)
 
 
 @pytest.fixture(params=WAYS)
@@ -59,7 +59,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[Way]:
     """Each of the ways."""
     way = Way(request.param)
     yield way
-    way.face.close()
+    way.api.close()
 
 
 class Encrypted:
@@ -142,7 +142,7 @@ def test_late_replies_to_the_next_one_of_a_process(way: Way, url_of: Encrypted, 
     url = url_of(proxy)
     first, second = (way.lock(url, name, ttl=TTL) for _ in range(2))
     assert way.call(first.acquire)
-    asked = way.face.start(second.acquire)
+    asked = way.api.start(second.acquire)
     used_up(first)
     rule = proxy.on("acquire", action="stall")
     time_left = ends_at(first.lease)
@@ -155,10 +155,10 @@ def test_late_replies_to_the_next_one_of_a_process(way: Way, url_of: Encrypted, 
 
 
 @pytest.mark.fault(20)
-def test_late_replies_to_the_keeper(any_face: Face, url_of: Encrypted, proxy: Proxy, admin: Admin, name: str) -> None:
+def test_late_replies_to_the_keeper(any_api: Api, url_of: Encrypted, proxy: Proxy, admin: Admin, name: str) -> None:
     """It renews over its first connection, and over the one that it opens after that was cut."""
-    lock = any_face.Lock(url_of(proxy), name, ttl=SHORT)
-    assert any_face.call(lock.acquire)
+    lock = any_api.Lock(url_of(proxy), name, ttl=SHORT)
+    assert any_api.call(lock.acquire)
     lease = lock.lease
     for again in (False, True):
         if again:
@@ -167,7 +167,7 @@ def test_late_replies_to_the_keeper(any_face: Face, url_of: Encrypted, proxy: Pr
         late([proxy.on("renew", action="stall")], [admin], SHORT, LATE_FOR_SHORT)
         until(lambda before=before: ends_at(lease) > before + 0.5)  # type: ignore[misc]
         not_believed_too_long(lease, [admin])
-    any_face.call(lock.release)
+    any_api.call(lock.release)
 
 
 class Three:
@@ -228,46 +228,46 @@ def disagree(three: Three) -> None:
 
 @pytest.mark.turns
 @pytest.mark.fault(20)
-def test_late_votes(face: Face, three: Three, name: str) -> None:
+def test_late_votes(api: Api, three: Three, name: str) -> None:
     """For a new connection, an open one, and one that was cut; of a renewal, and of the confirmation of a fence."""
-    lock = face.Redlock(three.urls, name, ttl=TTL, answer_within=2.0)
+    lock = api.Redlock(three.urls, name, ttl=TTL, answer_within=2.0)
     for what, before in (("vote", ""), ("renew", ""), ("vote", "cut"), ("confirm", "fences")):
         if what != "renew" and lock.lease is not None:
-            face.call(lock.release)
+            api.call(lock.release)
         if before == "cut":
             cut(three, lock)
         if before == "fences":
             disagree(three)
         letting_go = three.late(three.on(what, "stall"), TTL, LATE)
-        face.start(lock.lease.renew if what == "renew" else lock.acquire).result(10)
+        api.start(lock.lease.renew if what == "renew" else lock.acquire).result(10)
         letting_go.result(1)
         stays(lambda: not_believed_too_long(lock.lease, three.admins), 0.05)
-    face.call(lock.release)
+    api.call(lock.release)
 
 
 @pytest.mark.fault(20)
-def test_late_votes_for_the_next_one_of_a_process(face: Face, three: Three, name: str) -> None:
+def test_late_votes_for_the_next_one_of_a_process(api: Api, three: Three, name: str) -> None:
     """As on one server: more fences for the token that has the lock."""
-    first, second = (face.Redlock(three.urls, name, ttl=TTL, answer_within=2.0) for _ in range(2))
-    assert face.start(first.acquire).result(10)
-    asked = face.start(second.acquire)
+    first, second = (api.Redlock(three.urls, name, ttl=TTL, answer_within=2.0) for _ in range(2))
+    assert api.start(first.acquire).result(10)
+    asked = api.start(second.acquire)
     used_up(first)
     before = ends_at(first.lease)
     letting_go = three.late(three.on("vote", "stall"), TTL, LATE)
-    face.call(first.release)
+    api.call(first.release)
     assert asked.result(10)
     letting_go.result(1)
     assert ends_at(second.lease) > before
     stays(lambda: not_believed_too_long(second.lease, three.admins), 0.05)
-    face.call(second.release)
+    api.call(second.release)
 
 
 @pytest.mark.turns
 @pytest.mark.fault(20)
-def test_late_renewals_of_votes(any_face: Face, three: Three, name: str) -> None:
+def test_late_renewals_of_votes(any_api: Api, three: Three, name: str) -> None:
     """By the keeper, over its first connections, and over others."""
-    lock = any_face.Redlock(three.urls, name, ttl=SHORT, answer_within=1.0)
-    assert any_face.call(lock.acquire)
+    lock = any_api.Redlock(three.urls, name, ttl=SHORT, answer_within=1.0)
+    assert any_api.call(lock.acquire)
     lease = lock.lease
     for again in (False, True):
         for proxy in three.proxies if again else ():
@@ -276,4 +276,4 @@ def test_late_renewals_of_votes(any_face: Face, three: Three, name: str) -> None
         late(three.on("renew", "stall"), three.admins, SHORT, LATE_FOR_SHORT)
         until(lambda before=before: ends_at(lease) > before + 0.5)  # type: ignore[misc]
         stays(lambda: not_believed_too_long(lease, three.admins), 0.05)
-    any_face.call(lock.release)
+    any_api.call(lock.release)

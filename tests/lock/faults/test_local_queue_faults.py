@@ -17,8 +17,8 @@ import holdfast
 import holdfast.aio
 from holdfast._runtime.process import current
 from runtime.faults.test_interrupts import at_every_line
+from support.apis import Admin, Api, Sync, at_most, until
 from support.crowd import Crowd, Turn, in_order
-from support.faces import Admin, Face, Sync, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
 from support.witness import lease_record, local_queue, waiting_here
@@ -32,15 +32,15 @@ TTL = 0.9
 
 
 def line_up(
-    face: Face, url: str, name: str, count: int, *, wait: float = 8, **options: Any
+    api: Api, url: str, name: str, count: int, *, wait: float = 8, **options: Any
 ) -> tuple[Any, list[tuple[Any, Future[Any]]]]:
     """One has the lock, and so many stand in line for it."""
-    holder = face.Lock(url, name, **options)
-    assert face.call(holder.acquire)
+    holder = api.Lock(url, name, **options)
+    assert api.call(holder.acquire)
     waiters: list[tuple[Any, Future[Any]]] = []
     for number in range(count):
-        lock = face.Lock(url, name, **options)
-        waiters.append((lock, face.start(lock.acquire, timeout=wait)))
+        lock = api.Lock(url, name, **options)
+        waiters.append((lock, api.start(lock.acquire, timeout=wait)))
         until(lambda: waiting_here(holder) == number + 1)  # noqa: B023
     until(lambda: local_queue(holder).reachable)  # or nothing would be passed on
     return holder, waiters
@@ -57,11 +57,11 @@ MEDDLING: dict[str, Callable[[Admin], object]] = {
 
 
 @pytest.mark.parametrize("how", MEDDLING)
-def test_lost_with_others_in_line(face: Face, new_server: NewServer, name: str, how: str) -> None:
+def test_lost_with_others_in_line(api: Api, new_server: NewServer, name: str, how: str) -> None:
     """The former holder is notified; the next waiter asks the server, and waits there if another client has the lock."""
     server = new_server()
     admin = Admin(server, name)
-    holder, waiters = line_up(face, server.url, name, 2, ttl=TTL)
+    holder, waiters = line_up(api, server.url, name, 2, ttl=TTL)
     lost = holder.lease
     meddled = time.monotonic()
     MEDDLING[how](admin)
@@ -72,11 +72,11 @@ def test_lost_with_others_in_line(face: Face, new_server: NewServer, name: str, 
         assert admin.token() != "somebody else's"
         fences.append(lock.lease.fence)
         lock.lease.check()
-        face.call(lock.release)
+        api.call(lock.release)
     assert fences == sorted(set(fences))
     assert (time.monotonic() - meddled > 1.4) is (how == "overwritten")
     with pytest.raises(holdfast.LeaseLost):
-        face.call(holder.release)
+        api.call(holder.release)
     admin.nothing_left()
     admin.close()
 
@@ -155,8 +155,8 @@ def test_a_process_is_killed_whose_threads_stand_in_line(server: PrivateServer, 
         peer.ask(f"[start(holdfast.Lock(url, {name!r}, ttl=5).acquire) for _ in range(4)] and None")
         until(lambda: len(admin.places()) == 1)
         peer.kill()
-    face = Sync()
-    taken = face.start(later.acquire)
+    api = Sync()
+    taken = api.start(later.acquire)
     until(lambda: len(admin.places()) == 2)
     holder.release()
     with at_most(3.5):
@@ -189,8 +189,8 @@ def test_trouble_in_the_middle_of_passing(new_server: NewServer, name: str, how:
     server = new_server(appendonly=True)
     done = False
     turns: list[Turn] = []
-    face = Sync()
-    futures = [face.start(careful_turns, server.url, name, turns, lambda: done, number) for number in range(6)]
+    api = Sync()
+    futures = [api.start(careful_turns, server.url, name, turns, lambda: done, number) for number in range(6)]
     for _ in range(4):
         count = len(turns)
         until(lambda: len(turns) > count + 30)  # noqa: B023
@@ -212,17 +212,17 @@ def test_trouble_in_the_middle_of_passing(new_server: NewServer, name: str, how:
     admin.close()
 
 
-def test_the_server_is_gone_for_all_in_line(face: Face, new_server: NewServer, name: str) -> None:
+def test_the_server_is_gone_for_all_in_line(api: Api, new_server: NewServer, name: str) -> None:
     """A waiter with a time limit is told at its end, and the holder at the release."""
     server = new_server()
-    holder, waiters = line_up(face, server.url, name, 3, wait=2.5, ttl=5)
+    holder, waiters = line_up(api, server.url, name, 3, wait=2.5, ttl=5)
     server.kill()
     # Before the inbox is known to be lost, the holder passes it on to the next in line, who will be told instead.
     nodes = [node for node in current().keeper._nodes.values() if node.address.partition(":")[2] in server.url]
     assert nodes
     until(lambda: not any(node.reachable(b"hf:") for node in nodes))
     with pytest.raises(holdfast.ServerError):
-        face.call(holder.release)
+        api.call(holder.release)
     for _, taken in waiters:
         with pytest.raises(holdfast.ServerError):
             taken.result(15)
@@ -232,9 +232,9 @@ def test_the_server_is_gone_for_all_in_line(face: Face, new_server: NewServer, n
 
 
 @pytest.mark.fault(77)
-def test_close_with_others_in_line(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_close_with_others_in_line(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """They are told at once, and the lock is free."""
-    holder, waiters = line_up(face, server.url, name, 3, ttl=30)
+    holder, waiters = line_up(api, server.url, name, 3, ttl=30)
     with at_most(1.5):
         holdfast.close()
         for _, taken in waiters:
@@ -242,18 +242,18 @@ def test_close_with_others_in_line(face: Face, server: PrivateServer, admin: Adm
                 taken.result(5)
     assert admin.token() is None
     with pytest.raises((holdfast.LeaseLost, holdfast.NotHeld)):
-        face.call(holder.release)
-    again = face.Lock(server.url, name, ttl=5)
-    assert face.call(again.acquire, timeout=1)
-    face.call(again.release)
+        api.call(holder.release)
+    again = api.Lock(server.url, name, ttl=5)
+    assert api.call(again.acquire, timeout=1)
+    api.call(again.release)
     admin.nothing_left()
 
 
-def test_close_while_one_of_us_stands_in_the_queue_for_all(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_close_while_one_of_us_stands_in_the_queue_for_all(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     with Peer("sync", server.url, name, ttl=30) as peer:
         assert peer.ask("lock.acquire()")
-        locks = [face.Lock(server.url, name, ttl=5) for _ in range(3)]
-        waiting = [face.start(lock.acquire, timeout=20) for lock in locks]
+        locks = [api.Lock(server.url, name, ttl=5) for _ in range(3)]
+        waiting = [api.start(lock.acquire, timeout=20) for lock in locks]
         until(lambda: waiting_here(locks[0]) == 2 and len(admin.places()) == 1)
         with at_most(1.5):
             holdfast.close()
@@ -274,9 +274,9 @@ def test_a_loop_is_closed_whose_task_stands_in_line(server: PrivateServer, admin
     task = loop.create_task(forgotten.acquire())
     while waiting_here(holder) == 0:
         loop.run_until_complete(asyncio.sleep(0.001))
-    face = Sync()
+    api = Sync()
     patient = holdfast.Lock(server.url, name, ttl=5)
-    taken = face.start(patient.acquire, timeout=8)
+    taken = api.start(patient.acquire, timeout=8)
     until(lambda: waiting_here(holder) == 2)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.run_until_complete(holdfast.aio.close())
@@ -293,10 +293,10 @@ def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, n
     """It waits as any other process, and takes nothing along when it ends."""
     lock = holdfast.Lock(server.url, name, ttl=5, linger=30)
     blocker = holdfast.FairLock(server.url, name, ttl=5)
-    face = Sync()
+    api = Sync()
     if state == "waiting":
         blocker.acquire()
-        taken = face.start(lock.acquire, timeout=8)
+        taken = api.start(lock.acquire, timeout=8)
         until(lambda: len(admin.places()) == 1)
     elif state == "holding":
         lock.acquire()

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import aio
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
-from support.faces import Admin, Face, at_most, stays, until
+from support.apis import Admin, Api, at_most, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 from support.witness import lease_record
@@ -49,12 +49,12 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     ],
 )
 def test_row_52_other_peoples_hands_on_the_key(
-    face: Face, server: PrivateServer, admin: Admin, name: str, fault: str, reason: str
+    api: Api, server: PrivateServer, admin: Admin, name: str, fault: str, reason: str
 ) -> None:
     """Row 52: lost at the next renewal, told once, never taken back, and what is there now stays there."""
     told: list[Any] = []
-    lock = face.Lock(server.url, name, ttl=TTL, on_lost=told.append)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=TTL, on_lost=told.append)
+    assert api.call(lock.acquire)
     lease = lock.lease
     match fault:
         case "DEL":
@@ -77,71 +77,71 @@ def test_row_52_other_peoples_hands_on_the_key(
     assert error.value.fence == lease.fence
     before = (admin.redis.type(admin.lock), admin.redis.pttl(admin.lock))
     with pytest.raises(holdfast.LeaseLost):
-        face.call(lock.release)
+        api.call(lock.release)
     assert (admin.redis.type(admin.lock), admin.redis.pttl(admin.lock)) == before
     stays(lambda: len(told) == 1, 0.02)
     admin.redis.delete(admin.lock, f"{name} elsewhere")
 
 
 @pytest.mark.fault(52)
-def test_row_52_persist_is_mended_by_the_next_renewal(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_52_persist_is_mended_by_the_next_renewal(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52: without an expiry the key would stay for ever if the holder died now."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
     assert admin.redis.persist(admin.lock), "it has no expiry now"
     until(lambda: 0 < admin.ttl_ms() <= TTL * 1000)
     assert not lock.lease.lost.is_set()
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(52)
-def test_row_52_a_longer_expiry_is_cut_to_the_lease(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_52_a_longer_expiry_is_cut_to_the_lease(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52: EXPIRE by others; renewal sets the lease, whatever it was."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
     admin.redis.expire(admin.lock, 1000)
     until(lambda: 0 < admin.ttl_ms() <= TTL * 1000)
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(52)
-def test_row_52_a_value_that_is_noticed_at_release(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_52_a_value_that_is_noticed_at_release(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52: before any renewal; somebody else's value stays."""
-    lock = face.Lock(server.url, name, ttl=30)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=30)
+    assert api.call(lock.acquire)
     admin.redis.set(admin.lock, "foreign")
     with pytest.raises(holdfast.LeaseLost):
-        face.call(lock.release)
+        api.call(lock.release)
     assert admin.token() == "foreign"
     assert lock.lease is None
     admin.redis.delete(admin.lock)
 
 
 @pytest.mark.fault(52)
-def test_row_52_the_next_in_line_gets_what_was_deleted(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_52_the_next_in_line_gets_what_was_deleted(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52, danger "barging": DEL frees the lock for whoever stands in line, not for whoever comes by."""
-    lock, waiter, passer_by = (face.FairLock(server.url, name, ttl=5) for _ in range(3))
-    assert face.call(lock.acquire)
-    taken = face.start(waiter.acquire, timeout=5)
+    lock, waiter, passer_by = (api.FairLock(server.url, name, ttl=5) for _ in range(3))
+    assert api.call(lock.acquire)
+    taken = api.start(waiter.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     take_away(admin)
-    assert face.call(passer_by.acquire, blocking=False) is False
+    assert api.call(passer_by.acquire, blocking=False) is False
     assert taken.result(0.8 * REFRESH_EVERY_S), "it was told, and has not asked"
     assert waiter.lease.fence > lock.lease.fence
     with pytest.raises(holdfast.LeaseLost):
-        face.call(lock.release)
-    face.call(waiter.release)
+        api.call(lock.release)
+    api.call(waiter.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(21)
-def test_a_server_that_goes_away_ends_the_lease_at_its_deadline(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
+def test_a_server_that_goes_away_ends_the_lease_at_its_deadline(api: Api, proxy: Proxy, admin: Admin, name: str) -> None:
     """RELIABILITY §0: the local deadline counts, whatever the server says later; what is lost stays lost."""
     told = threading.Event()
-    lock = face.Lock(proxy.url, name, ttl=TTL, on_lost=lambda _: told.set())
-    assert face.call(lock.acquire)
+    lock = api.Lock(proxy.url, name, ttl=TTL, on_lost=lambda _: told.set())
+    assert api.call(lock.acquire)
     lease = lock.lease
     proxy.freeze()
     with at_most(TTL + 0.6):
@@ -354,10 +354,10 @@ def test_loss_of_the_inner_of_two_locks(server: PrivateServer, admin: Admin, nam
 
 @pytest.mark.parametrize("away", ["frozen", "down"])
 def test_leaving_a_with_when_the_server_is_away_and_nothing_is_lost_yet(
-    face: Face, proxy: Proxy, admin: Admin, name: str, away: str
+    api: Api, proxy: Proxy, admin: Admin, name: str, away: str
 ) -> None:
     """A warning, and the result of the body stands; an explicit release raises."""
-    lock = face.Lock(proxy.url, name, ttl=2)
+    lock = api.Lock(proxy.url, name, ttl=2)
 
     async def body() -> str:
         async with lock:
@@ -373,8 +373,8 @@ def test_leaving_a_with_when_the_server_is_away_and_nothing_is_lost_yet(
     gc.collect()  # what others have left
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if face.name == "asyncio":
-            assert face.call(body) == "done"
+        if api.name == "asyncio":
+            assert api.call(body) == "done"
         else:
             with lock:
                 gone()

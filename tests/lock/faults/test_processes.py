@@ -13,7 +13,7 @@ import pytest
 import holdfast
 import holdfast.aio
 from holdfast._clock import clock
-from support.faces import Admin, Aio, Face, Sync, at_most, until
+from support.apis import Admin, Aio, Api, Sync, at_most, until
 from support.peer import Peer
 from support.proxy import Proxy
 from support.servers import PrivateServer
@@ -24,97 +24,97 @@ NewPeer = Callable[..., Peer]
 
 
 @pytest.fixture
-def new_peer(face: Face, server: PrivateServer, name: str) -> Iterator[NewPeer]:
-    """Starts other processes, which use the same lock by the same face."""
+def new_peer(api: Api, server: PrivateServer, name: str) -> Iterator[NewPeer]:
+    """Starts other processes, which use the same lock by the same api."""
     with ExitStack() as stack:
 
         def start(url: str = server.url, **options: Any) -> Peer:
-            return stack.enter_context(Peer(face.name, url, name, **options))
+            return stack.enter_context(Peer(api.name, url, name, **options))
 
         yield start
 
 
 @pytest.mark.fault(1)
 def test_row_1_a_killed_holder_is_replaced_within_its_lease(
-    server: PrivateServer, name: str, both_faces: tuple[Sync, Aio]
+    server: PrivateServer, name: str, both_apis: tuple[Sync, Aio]
 ) -> None:
-    """Row 1: SIGKILL the holder; the next waiter has the lock when its lease is over. (Both faces at once, each with a lock of
+    """Row 1: SIGKILL the holder; the next waiter has the lock when its lease is over. (Both APIs at once, each with a lock of
     its own.)"""
     ttl = 1.0
     waiting = []
     with ExitStack() as stack:
-        for face in both_faces:
-            admin = stack.enter_context(closing(Admin(server, f"{name} {face.name}")))
-            peer = stack.enter_context(Peer(face.name, server.url, f"{name} {face.name}", ttl=ttl))
+        for api in both_apis:
+            admin = stack.enter_context(closing(Admin(server, f"{name} {api.name}")))
+            peer = stack.enter_context(Peer(api.name, server.url, f"{name} {api.name}", ttl=ttl))
             assert peer.ask("lock.acquire()")
-            lock = face.Lock(server.url, f"{name} {face.name}", ttl=ttl)
-            taken = face.start(lock.acquire, timeout=5)
+            lock = api.Lock(server.url, f"{name} {api.name}", ttl=ttl)
+            taken = api.start(lock.acquire, timeout=5)
             until(lambda admin=admin: len(admin.places()) == 1)  # type: ignore[misc]
-            waiting.append((face, admin, lock, taken, peer.ask("lock.lease.fence"), time.monotonic()))
+            waiting.append((api, admin, lock, taken, peer.ask("lock.lease.fence"), time.monotonic()))
             peer.kill()
-        for face, admin, lock, taken, fence, killed in waiting:
+        for api, admin, lock, taken, fence, killed in waiting:
             assert taken.result(killed + ttl + 0.6 - time.monotonic())
             assert lock.lease.fence > fence
-            face.call(lock.release)
+            api.call(lock.release)
             admin.nothing_left()
 
 
 @pytest.mark.fault(73)
-def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer) -> None:
+def test_a_killed_waiter_delays_nobody(api: Api, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer) -> None:
     """Danger "dead waiter granted": killed with -9 in the queue, it costs those behind it nothing, least of all a claim."""
-    holder = face.FairLock(server.url, name, ttl=5)
-    assert face.call(holder.acquire)
+    holder = api.FairLock(server.url, name, ttl=5)
+    assert api.call(holder.acquire)
     dead = [new_peer(ttl=5) for _ in range(2)]
     for number, peer in enumerate(dead, 1):
         peer.tell("lock.acquire()")
         until(lambda number=number: len(admin.places()) == number)  # type: ignore[misc]
-    lock = face.FairLock(server.url, name, ttl=5)
-    taken = face.start(lock.acquire, timeout=5)
+    lock = api.FairLock(server.url, name, ttl=5)
+    taken = api.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 3)
     *processes, _ = [place.split(".")[0] for place in admin.places()]
     for peer in dead:
         peer.kill()
     until(lambda: not any(admin.listeners(process) for process in processes))  # the server knows
     with at_most(1):
-        face.call(holder.release)
+        api.call(holder.release)
         assert taken.result(5)
-    face.call(lock.release)
+    api.call(lock.release)
     until(lambda: admin.token() is None)
     assert len(admin.places()) == 2, "passed over, and not forgotten before their time"
 
 
 @pytest.mark.fault(75)
 def test_a_winner_killed_before_it_claims_is_replaced_within_the_claim_window(
-    server: PrivateServer, name: str, both_faces: tuple[Sync, Aio]
+    server: PrivateServer, name: str, both_apis: tuple[Sync, Aio]
 ) -> None:
     """Danger "dead waiter granted": it was handed the lock and never knew; the next has it when the claim of 2 s is over. (Both
-    faces at once, each with a lock of its own.)"""
+    APIs at once, each with a lock of its own.)"""
     waiting = []
     with ExitStack() as stack:
-        for face in both_faces:
-            admin = stack.enter_context(closing(Admin(server, f"{name} {face.name}")))
-            holder, lock = (face.FairLock(server.url, f"{name} {face.name}", ttl=5) for _ in range(2))
-            assert face.call(holder.acquire)
-            winner = stack.enter_context(Peer(face.name, server.url, f"{name} {face.name}", ttl=5))
+        for api in both_apis:
+            admin = stack.enter_context(closing(Admin(server, f"{name} {api.name}")))
+            holder, lock = (api.FairLock(server.url, f"{name} {api.name}", ttl=5) for _ in range(2))
+            assert api.call(holder.acquire)
+            winner = stack.enter_context(Peer(api.name, server.url, f"{name} {api.name}", ttl=5))
             winner.tell("lock.acquire()")
             until(lambda admin=admin: len(admin.places()) == 1)  # type: ignore[misc]
             (token,) = admin.places()
-            taken = face.start(lock.acquire, timeout=5)
+            taken = api.start(lock.acquire, timeout=5)
             until(lambda admin=admin: len(admin.places()) == 2)  # type: ignore[misc]
             winner.stop()
-            face.call(holder.release)
+            api.call(holder.release)
             assert admin.token() == token
-            waiting.append((face, admin, lock, taken, time.monotonic()))
+            waiting.append((api, admin, lock, taken, time.monotonic()))
             winner.kill()
-        for face, admin, lock, taken, granted in waiting:
+        for api, admin, lock, taken, granted in waiting:
             assert taken.result(granted + 2.6 - time.monotonic())
-            face.call(lock.release)
+            api.call(lock.release)
             admin.nothing_left()
 
 
 @pytest.mark.fault(2)
 def test_row_2_a_stopped_holder_learns_of_its_loss(
-    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+    api: Api, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
 ) -> None:
     """Row 2: SIGSTOP beyond the lease: `lost` is set when it wakes, its writes are refused, and nothing is resurrected."""
     peer = new_peer(ttl=1)
@@ -122,8 +122,8 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
     fence = peer.ask("lock.lease.fence")
     resource = f"resource of {name}"
     assert peer.ask(f"holdfast.fencing.accept(url, {resource!r}, {fence})") is True
-    lock = face.Lock(server.url, name, ttl=5)
-    taken = face.start(lock.acquire, timeout=5)
+    lock = api.Lock(server.url, name, ttl=5)
+    taken = api.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     peer.stop()
     assert taken.result(5)
@@ -138,7 +138,7 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
     assert peer.ask("lock.release()") == "LeaseLost"
     assert (admin.token(), admin.fence()) == (token, lock.lease.fence)
     assert admin.ttl_ms() > 3000
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
@@ -217,7 +217,7 @@ def test_row_13_the_end_of_a_process_waits_for_no_server(proxy: Proxy, new_peer:
 @pytest.mark.fault(27)
 def test_row_27_a_grant_that_is_read_late_is_not_believed(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 27: the winner is stopped until its claim is over and somebody else has the lock; then it reads the message. (An
-    asyncio process here; in `test_inbox` the same for the sync face.)"""
+    asyncio process here; in `test_inbox` the same for the sync api.)"""
     holder = holdfast.Lock(server.url, name, ttl=5)
     assert holder.acquire()
     with Peer("asyncio", server.url, name, ttl=5) as peer:

@@ -11,7 +11,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LockTimeout, ServerError, aio
-from support.faces import Aio, Sync, until
+from support.apis import Aio, Sync, until
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -22,39 +22,39 @@ TTL = 1.5
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=1.5:holdfast.HoldfastWarning")
 
 
-def quarantined(face: Any, url: str, name: str, *, kind: str = "FairLock", **options: Any) -> Any:
-    return getattr(face, kind)(url, name, **{"ttl": TTL, "quarantine": LONGEST, "wait": 10, **options})
+def quarantined(api: Any, url: str, name: str, *, kind: str = "FairLock", **options: Any) -> Any:
+    return getattr(api, kind)(url, name, **{"ttl": TTL, "quarantine": LONGEST, "wait": 10, **options})
 
 
-def refused(face: Any, url: str, name: str, **options: Any) -> bool:
+def refused(api: Any, url: str, name: str, **options: Any) -> bool:
     """The server grants nothing, and says for how long."""
-    lock = quarantined(face, url, name, wait=0, **options)
+    lock = quarantined(api, url, name, wait=0, **options)
     with pytest.raises(LockTimeout, match=r"may have lost data.*grants no lock for another [0-2]\.\d s \(quaran") as caught:
-        face.call(lock.__aenter__ if isinstance(face, Aio) else lock.__enter__)
+        api.call(lock.__aenter__ if isinstance(api, Aio) else lock.__enter__)
     assert caught.value.holder is None
     assert 0 < (caught.value.remaining or 0) < LONGEST * 1.01 + 0.01
-    return not face.call(lock.acquire)
+    return not api.call(lock.acquire)
 
 
-def free_again(both_faces: tuple[Sync, Aio], url: str, name: str, seconds: float) -> None:
-    for face in both_faces:
-        lock = quarantined(face, url, name, wait=0, quarantine=seconds)
-        assert face.call(lock.acquire)
-        face.call(lock.release)
+def free_again(both_apis: tuple[Sync, Aio], url: str, name: str, seconds: float) -> None:
+    for api in both_apis:
+        lock = quarantined(api, url, name, wait=0, quarantine=seconds)
+        assert api.call(lock.acquire)
+        api.call(lock.release)
 
 
 @pytest.mark.fault(29, 34)
 @pytest.mark.parametrize("what", ["restart", "flush"])
 def test_all_is_forgotten_while_a_lock_is_held(
-    both_faces: tuple[Sync, Aio], new_server: NewServer, name: str, what: str
+    both_apis: tuple[Sync, Aio], new_server: NewServer, name: str, what: str
 ) -> None:
     """Without quarantine= somebody else gets it at once. With it nobody does before the holder has stopped to believe, and then
     those who came meanwhile do, in their order."""
     server = new_server(port=True)
     assert list(holdfast.declare_new(server.url, max_ttl=LONGEST).values()) == ["declared new: ready now"]
-    held = [(face, f"{name} {face.name}", quarantined(face, server.url, f"{name} {face.name}")) for face in both_faces]
-    believed = [face.FairLock(server.url, f"{name} {face.name} bare", ttl=20, renew=False) for face, _, _ in held]
-    assert all(face.call(lock.acquire) for (face, _, mine), bare in zip(held, believed, strict=True) for lock in (mine, bare))
+    held = [(api, f"{name} {api.name}", quarantined(api, server.url, f"{name} {api.name}")) for api in both_apis]
+    believed = [api.FairLock(server.url, f"{name} {api.name} bare", ttl=20, renew=False) for api, _, _ in held]
+    assert all(api.call(lock.acquire) for (api, _, mine), bare in zip(held, believed, strict=True) for lock in (mine, bare))
     leases = [lock.lease for _, _, lock in held]
     with closing(redis.Redis.from_url(server.url)) as admin:
         if what == "flush":
@@ -62,40 +62,40 @@ def test_all_is_forgotten_while_a_lock_is_held(
         else:
             server.kill()
             server.restart()
-        for (face, its_name, _), bare in zip(held, believed, strict=True):
-            second = face.FairLock(server.url, f"{its_name} bare", ttl=20)
-            assert face.call(second.acquire), "no quarantine"
+        for (api, its_name, _), bare in zip(held, believed, strict=True):
+            second = api.FairLock(server.url, f"{its_name} bare", ttl=20)
+            assert api.call(second.acquire), "no quarantine"
             assert bare.lease.fence < second.lease.fence
             assert bare.lease.lost.is_set(), "in one process, who had it is told before"
-            face.call(second.release)
-            assert refused(face, server.url, its_name)
+            api.call(second.release)
+            assert refused(api, server.url, its_name)
         waiting = []
-        for face, its_name, _ in held:
+        for api, its_name, _ in held:
             for number in range(2):
-                other = quarantined(face, server.url, its_name)
-                waiting.append((face, other, face.start(other.acquire)))
+                other = quarantined(api, server.url, its_name)
+                waiting.append((api, other, api.start(other.acquire)))
                 until(lambda: admin.zcard(f"hf:{{{its_name}}}:queue") == number + 1)  # noqa: B023
-        for (face, _, lock), lease in zip(held, leases, strict=True):
+        for (api, _, lock), lease in zip(held, leases, strict=True):
             until(lambda: lease.remaining() == 0)  # noqa: B023
             assert not any(future.done() for _, _, future in waiting), "nobody before all of them have stopped to believe"
             with pytest.raises(holdfast.LeaseLost):
-                face.call(lock.release)
+                api.call(lock.release)
         fences = []
-        for face, other, future in waiting:
+        for api, other, future in waiting:
             assert future.result(LONGEST + 2)
             fences.append(other.lease.fence)
-            face.call(other.release)
+            api.call(other.release)
         assert fences[0] < fences[1] > leases[0].fence
         assert fences[2] < fences[3] > leases[1].fence
-        free_again(both_faces, server.url, f"{name} later", LONGEST)
-    for (face, _, _), bare in zip(held, believed, strict=True):
+        free_again(both_apis, server.url, f"{name} later", LONGEST)
+    for (api, _, _), bare in zip(held, believed, strict=True):
         with pytest.raises(holdfast.LeaseLost):
-            face.call(bare.release)
+            api.call(bare.release)
 
 
 @pytest.mark.fault(31, 32)
 def test_a_server_that_remembers_lets_holders_go_on_and_hands_nothing_over(
-    both_faces: tuple[Sync, Aio], new_server: NewServer, name: str
+    both_apis: tuple[Sync, Aio], new_server: NewServer, name: str
 ) -> None:
     """It was started again: it cannot know that its log was complete.
 
@@ -103,45 +103,45 @@ def test_a_server_that_remembers_lets_holders_go_on_and_hands_nothing_over(
     """
     server = new_server(appendonly=True)
     holdfast.declare_new(server.url, max_ttl=LONGEST)
-    held = [(face, quarantined(face, server.url, f"{name} {face.name}")) for face in both_faces]
-    assert all(face.call(lock.acquire) for face, lock in held)
+    held = [(api, quarantined(api, server.url, f"{name} {api.name}")) for api in both_apis]
+    assert all(api.call(lock.acquire) for api, lock in held)
     waiting = []
     with closing(redis.Redis(unix_socket_path=server.socket)) as admin:
-        for face, lock in held:
-            other = quarantined(face, server.url, lock.name)
-            waiting.append((face, other, face.start(other.acquire)))
+        for api, lock in held:
+            other = quarantined(api, server.url, lock.name)
+            waiting.append((api, other, api.start(other.acquire)))
             until(lambda: admin.zcard(f"{lock.key}:queue"))  # noqa: B023
         server.kill()
         server.restart()
-        for face, lock in held:
-            face.call(lock.lease.renew)
-            busy = quarantined(face, server.url, lock.name, wait=0)
-            assert face.call(busy.acquire) is False, "it has a holder"
-            face.call(lock.release)
-            assert refused(face, server.url, lock.name)
+        for api, lock in held:
+            api.call(lock.lease.renew)
+            busy = quarantined(api, server.url, lock.name, wait=0)
+            assert api.call(busy.acquire) is False, "it has a holder"
+            api.call(lock.release)
+            assert refused(api, server.url, lock.name)
             assert admin.zcard(f"{lock.key}:queue") == 1, "a place outlives the pause"
         assert not any(future.done() for _, _, future in waiting)
-        for face, other, future in waiting:
+        for api, other, future in waiting:
             assert future.result(LONGEST + 2)
             assert other.lease.fence
-            face.call(other.release)
+            api.call(other.release)
 
 
-def test_one_who_says_another_longest_lease_is_refused(both_faces: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
+def test_one_who_says_another_longest_lease_is_refused(both_apis: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
     server = new_server()
     holdfast.declare_new(server.url, max_ttl=LONGEST)
     assert list(holdfast.declare_new(server.url, max_ttl=LONGEST).values()) == ["ready already"]
     assert "2 s" in str(holdfast.declare_new(server.url, max_ttl=3))
-    for face in both_faces:
+    for api in both_apis:
         with pytest.raises(ServerError, match=r"have agreed on quarantine=2(\.0)?: pass the same"):
-            face.call(quarantined(face, server.url, name, quarantine=True).acquire)
-        mine = quarantined(face, server.url, name)
-        assert face.call(mine.acquire)
+            api.call(quarantined(api, server.url, name, quarantine=True).acquire)
+        mine = quarantined(api, server.url, name)
+        assert api.call(mine.acquire)
         with pytest.raises(ConfigError, match=r"ttl must be between 0\.05 and 2 seconds, not 2\.5"):
-            face.call(mine.lease.renew, 2.5)
-        face.call(mine.release)
+            api.call(mine.lease.renew, 2.5)
+        api.call(mine.release)
     holdfast.declare_new(server.url, max_ttl=60, force=True)
-    free_again(both_faces, server.url, name, True)
+    free_again(both_apis, server.url, name, True)
 
 
 def test_why_a_server_could_not_be_declared_new_is_said() -> None:

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 import holdfast
+from support.apis import Admin, Aio, Sync, stays, until
 from support.conformance import SERVERS
-from support.faces import Admin, Aio, Sync, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 from support.witness import lease_record
@@ -138,29 +138,29 @@ on_each = functools.partial(pytest.mark.parametrize, "stage", indirect=True, ids
 @pytest.mark.turns
 @pytest.mark.fault(42, 44, 45, 46, 47, 49)
 @on_each(CASES)
-def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name: str) -> None:
+def test_a_server_that_refuses(stage: Stage, both_apis: tuple[Sync, Aio], name: str) -> None:
     """A newcomer is told why.
 
     A lease outlasts the refusal. A waiter that may hope waits on, and gets the lock when it is over.
     """
     proxy, trouble = stage.proxy, stage.trouble
-    locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
-    assert all(face.call(lock.acquire) for face, lock in locks)
+    locks = [(api, api.Lock(proxy.url, f"{name} {api.name}", ttl=TTL)) for api in both_apis]
+    assert all(api.call(lock.acquire) for api, lock in locks)
     leases = [lock.lease for _, lock in locks]
     deadlines = [lease_record(lease).deadline for lease in leases]
     renewals = len(proxy.names("renew"))
     stage.begin()
-    new = [(face, face.Lock(proxy.url, f"{lock.name} new", ttl=TTL)) for face, lock in locks]
-    stage.refused([face.start(lock.acquire, blocking=False) for face, lock in new])
+    new = [(api, api.Lock(proxy.url, f"{lock.name} new", ttl=TTL)) for api, lock in locks]
+    stage.refused([api.start(lock.acquire, blocking=False) for api, lock in new])
     until(lambda: len(proxy.names("renew")) >= renewals + 2)
     stage.end()
     until(lambda: all(lease_record(lease).deadline > before for lease, before in zip(leases, deadlines, strict=True)))
     assert not any(lease.lost.is_set() for lease in leases)
 
     stage.begin()
-    others = [(face, face.Lock(proxy.url, f"{lock.name} other", ttl=TTL)) for face, lock in locks]
-    taken = [face.start(other.acquire, timeout=10) for face, other in others]
-    released = [face.start(lock.release) for face, lock in locks]
+    others = [(api, api.Lock(proxy.url, f"{lock.name} other", ttl=TTL)) for api, lock in locks]
+    taken = [api.start(other.acquire, timeout=10) for api, other in others]
+    released = [api.start(lock.release) for api, lock in locks]
     if trouble.keeps:
         assert [future.result(5) for future in released] == [None, None]
     else:
@@ -172,19 +172,19 @@ def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name:
     stage.end()
     if trouble.passes:
         assert all(future.result(5) for future in taken)
-        for face, other in others:
-            face.call(other.release)
+        for api, other in others:
+            api.call(other.release)
     # A lock that could not be released ends with its lease: it is no longer renewed.
     until(lambda: not stage.admin.redis.exists(*(lock.key for _, lock in [*locks, *others])), TTL + 1)
 
 
 @pytest.mark.fault(45, 46)
 @on_each([("MISCONF", "valkey-packaged"), ("READONLY", "valkey-packaged")])
-def test_a_server_that_refuses_for_longer_than_the_lease(stage: Stage, both_faces: tuple[Sync, Aio], name: str) -> None:
+def test_a_server_that_refuses_for_longer_than_the_lease(stage: Stage, both_apis: tuple[Sync, Aio], name: str) -> None:
     """The lease is lost at its own end, is asked for in moderation until then, and no more after it."""
     proxy, ttl = stage.proxy, 0.8
-    locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=ttl)) for face in both_faces]
-    assert all(face.call(lock.acquire) for face, lock in locks)
+    locks = [(api, api.Lock(proxy.url, f"{name} {api.name}", ttl=ttl)) for api in both_apis]
+    assert all(api.call(lock.acquire) for api, lock in locks)
     leases = [lock.lease for _, lock in locks]
     stage.begin()
     until(lambda: all(lease.lost.is_set() for lease in leases), ttl + 1)
@@ -192,8 +192,8 @@ def test_a_server_that_refuses_for_longer_than_the_lease(stage: Stage, both_face
     assert 2 <= asked <= 2 * (ttl / 0.05 + 2)
     stays(lambda: len(proxy.names("renew")) <= asked + 2, 0.2)  # one of each may have been under way
     stage.end()
-    for face, lock in locks:
+    for api, lock in locks:
         with pytest.raises(holdfast.LeaseLost, match="its time ran out"):
-            face.call(lock.release)
-        assert face.call(lock.acquire, timeout=5), "the server is as good as before"
-        face.call(lock.release)
+            api.call(lock.release)
+        assert api.call(lock.acquire, timeout=5), "the server is as good as before"
+        api.call(lock.release)

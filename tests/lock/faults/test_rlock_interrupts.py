@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from runtime.faults.test_interrupts import at_every_line
-from support.faces import Admin, until
+from support.apis import Admin, until
 from support.servers import PrivateServer
 
 pytestmark = [

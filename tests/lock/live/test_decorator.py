@@ -1,4 +1,4 @@
-"""``@locked`` on a real server: one lock per rendered name, in both faces, over threads, tasks and processes."""
+"""``@locked`` on a real server: one lock per rendered name, in both APIs, over threads, tasks and processes."""
 
 from __future__ import annotations
 

@@ -15,17 +15,17 @@ import redis
 
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, MultiLock, NotHeld, Redlock, RLock, aio, declare_new, testing
 from holdfast.testing import clock
-from support.faces import Aio, Sync
+from support.apis import Aio, Sync
 from support.servers import PrivateServer, private
 from support.witness import PATIENCE, lease_record
 
-Face = Sync | Aio
+Api = Sync | Aio
 
 
 @pytest.fixture(params=[Sync, Aio])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    with contextlib.closing(request.param()) as face:
-        yield face
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with contextlib.closing(request.param()) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +121,11 @@ def test_the_body_of_a_task_that_hangs_is_cancelled(server: PrivateServer, look:
 
 
 @pytest.mark.parametrize("bound", [{"max_hold": 0.7}, {"progress_within": 0.7}])
-def test_over_several_servers(three: list[str], face: Face, bound: dict[str, float], name: str) -> None:
+def test_over_several_servers(three: list[str], api: Api, bound: dict[str, float], name: str) -> None:
     told = threading.Event()
-    lock = face.Redlock(three, name, ttl=10, on_lost=lambda _: told.set(), **bound)
-    other = face.Redlock(three, name, ttl=10, wait=PATIENCE)
-    face.call(lock.acquire)
+    lock = api.Redlock(three, name, ttl=10, on_lost=lambda _: told.set(), **bound)
+    other = api.Redlock(three, name, ttl=10, wait=PATIENCE)
+    api.call(lock.acquire)
     lease = lock.lease
     lock.progress()
     assert told.wait(PATIENCE)
@@ -133,9 +133,9 @@ def test_over_several_servers(three: list[str], face: Face, bound: dict[str, flo
         lease.check()
     assert caught.value.reason == ("no progress for 0.7 s" if "progress_within" in bound else "max_hold has passed")
     with pytest.raises(LeaseLost):
-        face.call(lock.release)
-    assert face.call(other.acquire)
-    face.call(other.release)
+        api.call(lock.release)
+    assert api.call(other.acquire)
+    api.call(other.release)
 
 
 def test_over_several_servers_who_checks_in_keeps_it(three: list[str], name: str) -> None:
@@ -148,13 +148,13 @@ def test_over_several_servers_who_checks_in_keeps_it(three: list[str], name: str
 
 
 @pytest.mark.parametrize("kind", ["Lock", "FairLock"])
-def test_progress_of_what_is_not_held(server: PrivateServer, face: Face, kind: str, name: str) -> None:
-    lock = getattr(face, kind)(server.url, name, progress_within=20)
+def test_progress_of_what_is_not_held(server: PrivateServer, api: Api, kind: str, name: str) -> None:
+    lock = getattr(api, kind)(server.url, name, progress_within=20)
     with pytest.raises(NotHeld):
         lock.progress()
-    face.call(lock.acquire)
+    api.call(lock.acquire)
     lock.progress()
-    face.call(lock.release)
+    api.call(lock.release)
     with pytest.raises(NotHeld):
         lock.progress()
 
@@ -173,16 +173,16 @@ def test_who_has_a_reentrant_lock_checks_in_for_all_of_it(server: PrivateServer,
 
 
 @pytest.mark.parametrize("kind", ["Lock", "Redlock"])
-def test_one_of_several_locks_counts_from_when_all_are_held(three: list[str], face: Face, kind: str, name: str) -> None:
+def test_one_of_several_locks_counts_from_when_all_are_held(three: list[str], api: Api, kind: str, name: str) -> None:
     """The holder cannot report progress before the body begins. If it does not do so then, it counts as hung."""
     last = max(three)  # in the order in which they are taken
-    part = getattr(face, kind)(three if kind == "Redlock" else last, f"{name}-a", ttl=10, progress_within=0.3)
+    part = getattr(api, kind)(three if kind == "Redlock" else last, f"{name}-a", ttl=10, progress_within=0.3)
     holder = Lock(last, f"{name}-b", ttl=10)
     told = threading.Event()
-    several = MultiLock if isinstance(face, Sync) else aio.MultiLock
-    lock: Any = several([part, face.Lock(last, f"{name}-b", ttl=10)], wait=PATIENCE, on_lost=lambda _: told.set())
+    several = MultiLock if isinstance(api, Sync) else aio.MultiLock
+    lock: Any = several([part, api.Lock(last, f"{name}-b", ttl=10)], wait=PATIENCE, on_lost=lambda _: told.set())
     holder.acquire()
-    taken = face.start(lock.acquire)
+    taken = api.start(lock.acquire)
     time.sleep(1.0)
     holder.release()
     assert taken.result(PATIENCE)
@@ -190,7 +190,7 @@ def test_one_of_several_locks_counts_from_when_all_are_held(three: list[str], fa
     lock.progress()
     assert told.wait(PATIENCE)
     with pytest.raises(LeaseLost, match=r"no progress for 0\.3 s"):
-        face.call(lock.release)
+        api.call(lock.release)
 
 
 def test_progress_asks_no_server_and_needs_no_option(new_server: Callable[[], PrivateServer], name: str) -> None:

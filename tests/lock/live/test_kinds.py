@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from conftest import NewServer
 
 KINDS: dict[str, Callable[[Any, str, str], Any]] = {
-    "lock": lambda face, url, name: face.Lock(url, name, wait=5),
-    "fair lock": lambda face, url, name: face.FairLock(url, name, wait=5),
-    "semaphore": lambda face, url, name: face.Semaphore(url, name, limit=2, wait=5),
-    "read-write lock": lambda face, url, name: face.RWLock(url, name, wait=5).write,
+    "lock": lambda api, url, name: api.Lock(url, name, wait=5),
+    "fair lock": lambda api, url, name: api.FairLock(url, name, wait=5),
+    "semaphore": lambda api, url, name: api.Semaphore(url, name, limit=2, wait=5),
+    "read-write lock": lambda api, url, name: api.RWLock(url, name, wait=5).write,
 }
 STATES = {"event", "latch", "barrier"}
 

@@ -16,9 +16,9 @@ from support.servers import PrivateServer
 ODD = ["1e400", "-1e400", "9007199254740993", "9" * 400, "abc", "nan", "-5", "1.5", ""]
 
 FENCED: dict[str, Any] = {
-    "lock": lambda face, url, name: face.Lock(url, name, ttl=30, wait=5, max_passes=0),  # a lock passed on needs no new fence
-    "semaphore": lambda face, url, name: face.Semaphore(url, name, limit=1, ttl=30, wait=5),
-    "writer": lambda face, url, name: face.RWLock(url, name, ttl=30, wait=5).write,
+    "lock": lambda api, url, name: api.Lock(url, name, ttl=30, wait=5, max_passes=0),  # a lock passed on needs no new fence
+    "semaphore": lambda api, url, name: api.Semaphore(url, name, limit=1, ttl=30, wait=5),
+    "writer": lambda api, url, name: api.RWLock(url, name, ttl=30, wait=5).write,
 }
 
 

@@ -32,7 +32,7 @@ def test_taken_again_by_who_has_it(owners: Owners, server: PrivateServer, monito
     """No trip, no other fence, one release; by any object of the name."""
 
     async def steps() -> None:
-        lock, same = (Either(owners.face.RLock(server.url, name)) for _ in range(2))
+        lock, same = (Either(owners.api.RLock(server.url, name)) for _ in range(2))
         async with lock as outer:
             monitor.commands()
             async with lock as inner, same as third:
@@ -59,7 +59,7 @@ def test_taken_again_by_who_has_it(owners: Owners, server: PrivateServer, monito
 @each
 def test_it_belongs_to_who_took_it(owners: Owners, server: PrivateServer, name: str) -> None:
     async def steps() -> None:
-        lock = Either(owners.face.RLock(server.url, name, wait=0.01))
+        lock = Either(owners.api.RLock(server.url, name, wait=0.01))
 
         async def other() -> None:
             assert lock.lock.lease is None
@@ -108,7 +108,7 @@ def test_who_dies_with_it_holds_it_no_more(server: PrivateServer, name: str) -> 
 @each
 def test_a_lost_lease_is_not_taken_again(owners: Owners, server: PrivateServer, look: redis.Redis, name: str) -> None:
     async def steps() -> None:
-        lock = Either(owners.face.RLock(server.url, name, ttl=0.3, renew=False))
+        lock = Either(owners.api.RLock(server.url, name, ttl=0.3, renew=False))
         with pytest.raises(LeaseLost) as outer:
             async with lock as lease:
                 with pytest.raises(LeaseLost) as inner:
@@ -130,7 +130,7 @@ def test_given_back_by_hand_inside(owners: Owners, server: PrivateServer, name: 
     """By the lease, which is given back whoever has it how often; leaving is quiet, as with Lock."""
 
     async def steps() -> None:
-        lock = Either(owners.face.RLock(server.url, name))
+        lock = Either(owners.api.RLock(server.url, name))
         async with lock as lease, lock:
             await done(lease.release())
             assert not await lock.locked()
@@ -145,7 +145,7 @@ def test_given_back_by_hand_inside(owners: Owners, server: PrivateServer, name: 
 @each
 def test_errors_of_the_body_change_nothing(owners: Owners, server: PrivateServer, name: str) -> None:
     async def steps() -> None:
-        lock = Either(owners.face.RLock(server.url, name))
+        lock = Either(owners.api.RLock(server.url, name))
         async with lock:
             with pytest.raises(ZeroDivisionError):
                 async with lock:
@@ -164,7 +164,7 @@ def test_over_several_servers(server: PrivateServer, new_server: NewServer, name
     urls = [server.url, new_server().url, new_server().url]
     declare_new(urls)
     for owners in OWNERS:
-        lock = Either(owners.face.RLock(urls, name, wait=0.01, answer_within=0.5))
+        lock = Either(owners.api.RLock(urls, name, wait=0.01, answer_within=0.5))
         owners.run(_taken_twice(lock, owners))
 
 

@@ -12,7 +12,7 @@ from holdfast_lab.scenarios.lock import LockScenario, Program, once
 from holdfast_lab.sim.network import Pipe
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Face
+from holdfast_lab.sim.world import Api
 
 Way = Callable[[Stepwise, Worker], None]
 
@@ -92,10 +92,10 @@ def run(scenario: LockScenario, who: int, number: int, way: Way) -> bool:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("way", [at_once, unapplied, applied, twice], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("face", ["threads", "asyncio"])
+@pytest.mark.parametrize("api", ["threads", "asyncio"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_cancelled_at_every_request(operation: str, face: Face, way: Way) -> None:
-    scenario = LockScenario("cancelled", operation, OPERATIONS[operation], face=face)
+def test_cancelled_at_every_request(operation: str, api: Api, way: Way) -> None:
+    scenario = LockScenario("cancelled", operation, OPERATIONS[operation], api=api)
     points = 0
     for who in (0, 1):
         number = 0
@@ -107,12 +107,12 @@ def test_cancelled_at_every_request(operation: str, face: Face, way: Way) -> Non
 
 @pytest.mark.turns
 @pytest.mark.parametrize("way", [at_once, unapplied, applied, twice], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("face", ["threads", "asyncio"])
+@pytest.mark.parametrize("api", ["threads", "asyncio"])
 @pytest.mark.parametrize("operation", SHARED)
-def test_cancelled_where_others_of_the_process_wait(operation: str, face: Face, way: Way) -> None:
+def test_cancelled_where_others_of_the_process_wait(operation: str, api: Api, way: Way) -> None:
     programs, linger = SHARED[operation]
     faults = ("cancel", "lost-request")  # none is chosen, but the single try cannot be sure of its answer any more
-    scenario = LockScenario("cancelled", operation, programs, faults, 0, face=face, together=2, warm=True, linger=linger)
+    scenario = LockScenario("cancelled", operation, programs, faults, 0, api=api, together=2, warm=True, linger=linger)
     points = 0
     for who in (0, 1, 2):
         number = 0

@@ -137,7 +137,7 @@ def test_interrupted_while_the_server_is_in_trouble(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_interrupted_twice(scenario: Scenario) -> None:
-    """A second interrupt hits the clean-up after the first; the face then starts the clean-up again."""
+    """A second interrupt hits the clean-up after the first; the API then starts the clean-up again."""
     for number in range(len(requests(scenario))):
         for applied in (False, True):
             driver, attempt = attempted(scenario)

@@ -1,4 +1,4 @@
-"""The faces over a scripted server: what a lease believes, how a ``with`` ends, what is left behind."""
+"""The APIs over a scripted server: what a lease believes, how a ``with`` ends, what is left behind."""
 
 from __future__ import annotations
 

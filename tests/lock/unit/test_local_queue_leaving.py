@@ -124,7 +124,7 @@ STATES = [
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 def test_who_leaves_leaves_no_trace(state: Callable[[Scene], None], others: int, times: int) -> None:
-    """Twice, because a face that does not know how far it had come cleans up again."""
+    """Twice, because an API that does not know how far it had come cleans up again."""
     scene = Scene(others)
     state(scene)
     for _ in range(times):
@@ -429,7 +429,7 @@ INTERRUPTED = [
 @pytest.mark.parametrize(("state", "action"), INTERRUPTED, ids=lambda what: what.__name__)
 @pytest.mark.parametrize("others", [0, 2])
 def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Callable[[Scene], None], others: int) -> None:
-    """The face withdraws then. Nobody else is stuck, nobody is served twice, and the lease is not lost."""
+    """The API withdraws then. Nobody else is stuck, nobody is served twice, and the lease is not lost."""
     for scene_, where, held_lease in interrupted_at_every_line(scene(state, others), action):
         if held_lease is not None and held_lease.over:
             scene_.house.ended(held_lease)

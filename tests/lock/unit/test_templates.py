@@ -162,7 +162,7 @@ def test_what_is_awaited_is_told_by_more_than_its_name(function: Any) -> None:
         transactional(URL, "x")(function)
 
 
-def test_clients_of_the_wrong_face_are_refused_at_decoration() -> None:
+def test_clients_of_the_wrong_api_are_refused_at_decoration() -> None:
     import redis
     import redis.asyncio
 
@@ -187,7 +187,7 @@ def test_bad_options_are_refused_at_decoration(options: dict[str, Any]) -> None:
     assert caught.value.parameter == next(iter(options))
 
 
-def test_the_function_keeps_its_face() -> None:
+def test_the_function_keeps_its_api() -> None:
     function = locked(URL, "{user}")(target)
     assert (function.__name__, function.__doc__) == ("target", "Doc.")
     assert inspect.signature(function) == inspect.signature(target)

@@ -74,8 +74,8 @@ def test_an_answer_to_who_has_timed_out_and_gone_meanwhile_is_nobody_s(answer: R
 
 
 def test_what_has_a_url_is_a_server() -> None:
-    for face in ("sync", "asyncio"):
-        assert resolve(SimpleNamespace(url="redis://h:7000/3"), face) is from_url("redis://h:7000/3")
+    for api in ("sync", "asyncio"):
+        assert resolve(SimpleNamespace(url="redis://h:7000/3"), api) is from_url("redis://h:7000/3")
     for wrong in (SimpleNamespace(url=None), SimpleNamespace(url=5), object()):
         with pytest.raises(ConfigError, match="client"):
             resolve(wrong, "sync")

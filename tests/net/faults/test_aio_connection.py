@@ -22,7 +22,7 @@ from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection
 from holdfast._net.protocol import command
 from holdfast._net.url import from_url
 from holdfast._runtime.process import current
-from support.faces import Admin, until
+from support.apis import Admin, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 

@@ -20,7 +20,7 @@ import redis.asyncio
 import holdfast
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
-from support.faces import Admin, Aio, Face, Sync, at_most, stays, until
+from support.apis import Admin, Aio, Api, Sync, at_most, stays, until
 from support.peer import Peer
 from support.proxy import Proxy, _Buffer, _parts
 from support.servers import PrivateServer
@@ -40,10 +40,10 @@ TTL = 0.4
 
 
 @pytest.mark.fault(20)
-def test_answers_that_take_longer_than_the_lease(both_faces: tuple[Sync, Aio], proxy: Proxy, admin: Admin, name: str) -> None:
+def test_answers_that_take_longer_than_the_lease(both_apis: tuple[Sync, Aio], proxy: Proxy, admin: Admin, name: str) -> None:
     """The lease counts from when it was asked for: what comes later than that is not believed, and nothing stays behind."""
     proxy.delay = lambda: TTL
-    asked = [face.start(face.Lock(proxy.url, name, ttl=TTL).acquire, timeout=0.2) for face in both_faces]
+    asked = [api.start(api.Lock(proxy.url, name, ttl=TTL).acquire, timeout=0.2) for api in both_apis]
     for future in asked:
         assert isinstance(future.exception(3), holdfast.ServerError)
     proxy.delay = None
@@ -59,19 +59,19 @@ def test_answers_that_take_longer_than_the_lease(both_faces: tuple[Sync, Aio], p
 
 
 @pytest.mark.fault(20)
-def test_a_spike_beyond_the_lease(both_faces: tuple[Sync, Aio], proxy: Proxy, server: PrivateServer, name: str) -> None:
+def test_a_spike_beyond_the_lease(both_apis: tuple[Sync, Aio], proxy: Proxy, server: PrivateServer, name: str) -> None:
     """While holding: known at the lease's end, though everything still comes through in the end; and lost it stays."""
-    locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=2 * TTL)) for face in both_faces]
-    assert all(face.call(lock.acquire) for face, lock in locks)
+    locks = [(api, api.Lock(proxy.url, f"{name} {api.name}", ttl=2 * TTL)) for api in both_apis]
+    assert all(api.call(lock.acquire) for api, lock in locks)
     leases = [lock.lease for _, lock in locks]
     proxy.freeze()  # no answer can tell them
     until(lambda: all(lease.lost.is_set() for lease in leases), 2 * TTL + 1)
     others = [holdfast.Lock(server.url, lock.name, ttl=5) for _, lock in locks]
     assert all(other.acquire(timeout=5) for other in others)
     proxy.thaw()
-    for face, lock in locks:
+    for api, lock in locks:
         with pytest.raises(holdfast.LeaseLost):
-            face.call(lock.release)
+            api.call(lock.release)
         with closing(Admin(server, lock.name)) as admin:
             assert admin.ttl_ms() > 3000, "late renewals do not disturb whose it is now"
     for other in others:
@@ -79,19 +79,19 @@ def test_a_spike_beyond_the_lease(both_faces: tuple[Sync, Aio], proxy: Proxy, se
 
 
 @pytest.mark.fault(20)
-def test_jitter_costs_only_time(both_faces: tuple[Sync, Aio], proxy: Proxy, admin: Admin, name: str) -> None:
+def test_jitter_costs_only_time(both_apis: tuple[Sync, Aio], proxy: Proxy, admin: Admin, name: str) -> None:
     """Up to half of what may be waited for, each way, in the middle of hand-overs: no lease is lost, nobody goes without."""
     draw = random.Random(name).random
     proxy.delay = lambda: draw() * 0.035
-    locks = [(face, face.FairLock(proxy.url, name, ttl=2)) for face in both_faces for _ in range(2)]
+    locks = [(api, api.FairLock(proxy.url, name, ttl=2)) for api in both_apis for _ in range(2)]
     fences = []
     for _ in range(3):
-        taken = [face.start(lock.acquire, timeout=10) for face, lock in locks]
+        taken = [api.start(lock.acquire, timeout=10) for api, lock in locks]
         for _ in locks:
             until(lambda: any(lock.lease is not None for _, lock in locks))
-            ((face, lock),) = [(face, lock) for face, lock in locks if lock.lease is not None]
+            ((api, lock),) = [(api, lock) for api, lock in locks if lock.lease is not None]
             fences.append(lock.lease.fence)
-            face.call(lock.release)
+            api.call(lock.release)
         assert all(future.result(5) for future in taken)
     assert fences == sorted(set(fences))
     proxy.delay = None
@@ -102,38 +102,38 @@ def test_jitter_costs_only_time(both_faces: tuple[Sync, Aio], proxy: Proxy, admi
 
 
 @pytest.mark.fault(24)
-def test_the_inbox_is_dropped_without_a_word(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_the_inbox_is_dropped_without_a_word(api: Api, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """As a NAT gateway does with a connection that was idle: nothing comes through, and nobody is told. Asking, on the other
     connection, gets the lock a second later at most; long before the inbox is tested."""
-    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = api.Lock(server.url, name, ttl=30), api.Lock(proxy.url, name, ttl=30)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     message = proxy.on("message", action="lose", times=100)
-    face.call(holder.release)
+    api.call(holder.release)
     assert taken.result(REFRESH_EVERY_S + 1)
     assert message.done.wait(5)
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.soak
 @pytest.mark.fault(24)
 def test_a_dropped_inbox_is_found_out_and_opened_again(
-    any_face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
+    any_api: Api, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """It is tested each five seconds; two later it is given up. Then hand-overs are as quick as ever."""
-    holder, lock = any_face.Lock(server.url, name, ttl=30), any_face.Lock(proxy.url, name, ttl=30)
-    assert any_face.call(holder.acquire)
-    taken = any_face.start(lock.acquire, timeout=20)
+    holder, lock = any_api.Lock(server.url, name, ttl=30), any_api.Lock(proxy.url, name, ttl=30)
+    assert any_api.call(holder.acquire)
+    taken = any_api.start(lock.acquire, timeout=20)
     until(lambda: len(admin.places()) == 1)
     ping = proxy.on("PING", action="lose")
     assert ping.seen.wait(6)
     until(lambda: len(proxy.names("SUBSCRIBE")) == 2, 3)
     until(lambda: admin.listeners(admin.places()[0].split(".")[0]) >= 1)
-    any_face.call(holder.release)
+    any_api.call(holder.release)
     assert taken.result(REFRESH_EVERY_S / 2)
-    any_face.call(lock.release)
+    any_api.call(lock.release)
     admin.nothing_left()
 
 
@@ -249,21 +249,21 @@ class Pooling:
 
 
 @pytest.mark.fault(23)
-def test_behind_a_proxy_that_speaks_the_protocol(both_faces: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
+def test_behind_a_proxy_that_speaks_the_protocol(both_apis: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
     """Taking, renewing and giving back need nothing but scripts. Waiting needs a subscription: an error at once that says so.
     A restart behind the proxy cuts no connection; the holder is told at its next renewal all the same."""
     server = new_server()
     with Pooling(server) as proxy, closing(Admin(server, name)) as admin:
         # A long lease: what is not answered in time ends a connection, and the lease must not end before its renewal.
-        locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=5)) for face in both_faces]
-        assert all(face.call(lock.acquire) for face, lock in locks)
+        locks = [(api, api.Lock(proxy.url, f"{name} {api.name}", ttl=5)) for api in both_apis]
+        assert all(api.call(lock.acquire) for api, lock in locks)
         leases = [lock.lease for _, lock in locks]
         admin.redis.set(admin.lock, "foreign")
-        for face in both_faces:
-            other = face.Lock(proxy.url, name, ttl=5)
-            assert face.call(other.acquire, blocking=False) is False
+        for api in both_apis:
+            other = api.Lock(proxy.url, name, ttl=5)
+            assert api.call(other.acquire, blocking=False) is False
             with at_most(3), pytest.raises(holdfast.ServerError, match="unsupported command"):
-                face.call(other.acquire, timeout=5)
+                api.call(other.acquire, timeout=5)
         renewed(*leases)
         clients = proxy.clients
         server.kill()
@@ -271,19 +271,19 @@ def test_behind_a_proxy_that_speaks_the_protocol(both_faces: tuple[Sync, Aio], n
         until(lambda: all(lease.lost.is_set() for lease in leases))
         assert all("its key is gone" in lease_record(lease).lost for lease in leases)
         assert proxy.clients == clients, "nobody could have noticed by his connection"
-        for face, lock in locks:
+        for api, lock in locks:
             with pytest.raises(holdfast.LeaseLost):
-                face.call(lock.release)
+                api.call(lock.release)
 
 
 # Names and passwords
 
 
-def test_a_host_that_nobody_knows(face: Face, name: str) -> None:
+def test_a_host_that_nobody_knows(api: Api, name: str) -> None:
     """The name service says no, or nothing: an error that names the host, whatever `wait` says."""
-    lock = face.Lock("redis://:canary@no-such-host.invalid", name, ttl=5, wait=60)
+    lock = api.Lock("redis://:canary@no-such-host.invalid", name, ttl=5, wait=60)
     with pytest.raises(holdfast.ServerError, match=r"no server at no-such-host\.invalid:6379") as error:
-        face.call(lock.acquire)
+        api.call(lock.acquire)
     assert "canary" not in str(error.value)
 
 
@@ -324,7 +324,7 @@ def test_nobody_can_connect_any_more_before_the_first_renewal(new_server: NewSer
 
 
 @pytest.mark.fault(50)
-def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
+def test_the_password_is_changed(both_apis: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
     """Connected clients stay connected until the connection is cut.
 
     A client that asks for the password at each connection goes on then. Others are told at the end of the lease, and do not
@@ -337,10 +337,10 @@ def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewSe
         redis.Redis(unix_socket_path=server.socket, credential_provider=vault),
         redis.asyncio.Redis(unix_socket_path=server.socket, credential_provider=vault),
     ]
-    faces: tuple[Face, ...] = both_faces
-    knows = [(f, f.Lock(client, f"{name} {f.name}", ttl=2)) for f, client in zip(faces, clients, strict=True)]
-    fixed = [(f, f.Lock(server.url, f"{name} {f.name} fixed", ttl=1)) for f in faces]
-    assert all(face.call(lock.acquire) for face, lock in [*knows, *fixed])
+    apis: tuple[Api, ...] = both_apis
+    knows = [(f, f.Lock(client, f"{name} {f.name}", ttl=2)) for f, client in zip(apis, clients, strict=True)]
+    fixed = [(f, f.Lock(server.url, f"{name} {f.name} fixed", ttl=1)) for f in apis]
+    assert all(api.call(lock.acquire) for api, lock in [*knows, *fixed])
     leases = [lock.lease for _, lock in fixed]
     keys = [lock.key for _, lock in knows]
     renewed(*leases, *(lock.lease for _, lock in knows))  # the keeper is connected
@@ -352,14 +352,14 @@ def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewSe
     assert not any(lock.lease.lost.is_set() for _, lock in knows)
     assert admin.exists(*keys) == 2
     assert 1 <= int(admin.info("stats")["acl_access_denied_auth"]) <= 20
-    for face, lock in fixed:
+    for api, lock in fixed:
         with pytest.raises(holdfast.LeaseLost):
-            face.call(lock.release)
+            api.call(lock.release)
         with at_most(3), pytest.raises(holdfast.ServerError, match="WRONGPASS"):
-            face.call(lock.acquire)
-    for face, lock in knows:
-        face.call(lock.release)
-    for face, client in zip(faces, clients, strict=True):
-        face.call(client.close if face.name == "sync" else client.aclose)
+            api.call(lock.acquire)
+    for api, lock in knows:
+        api.call(lock.release)
+    for api, client in zip(apis, clients, strict=True):
+        api.call(client.close if api.name == "sync" else client.aclose)
     holdfast.close()
     admin.close()

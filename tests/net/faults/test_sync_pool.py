@@ -23,7 +23,7 @@ from holdfast._net.sync_pool import OWN, READ_WITHIN_S, Pool, _Request, _SharedC
 from holdfast._net.system import System
 from holdfast._net.url import from_url
 from runtime.faults.test_interrupts import HOME, at_every_line
-from support.faces import Admin, Sync, until
+from support.apis import Admin, Sync, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 

@@ -83,22 +83,22 @@ def keys(plain: PrivateServer, name: str) -> Any:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_a_ca_of_ones_own(plain: PrivateServer, files: Path, face: Any, name: str, host: str) -> None:
+def test_a_ca_of_ones_own(plain: PrivateServer, files: Path, api: Any, name: str, host: str) -> None:
     """The lock itself, and through the keeper: a renewal, and a hand-over to one who waits."""
     with Terminator(good(), plain.socket) as server:
         url = f"rediss://{host}:{server.port}?ssl_ca_certs={files}/ca.pem"
-        lock, other = face.FairLock(url, name), face.FairLock(url, name, wait=10)
-        assert face.call(lock.acquire) is True
+        lock, other = api.FairLock(url, name), api.FairLock(url, name, wait=10)
+        assert api.call(lock.acquire) is True
         before = lock.lease.remaining()
-        waiting = face.start(other.acquire)
+        waiting = api.start(other.acquire)
         with closing(redis.Redis.from_url(plain.url)) as look:
             while not look.zcard(f"hf:{{{name}}}:queue"):
                 assert not waiting.done()
-        face.call(lock.lease.renew)
+        api.call(lock.lease.renew)
         assert lock.lease.remaining() > before - 1
-        face.call(lock.release)
+        api.call(lock.release)
         assert waiting.result(5) is True
-        face.call(other.release)
+        api.call(other.release)
         holdfast.close()
 
 
@@ -113,11 +113,11 @@ def test_a_ca_of_ones_own(plain: PrivateServer, files: Path, face: Any, name: st
     ],
     ids=["another-host", "expired", "self-signed", "unknown-ca", "no-client-certificate"],
 )
-def test_distrust_is_named(plain: PrivateServer, files: Path, face: Any, name: str, context: Any, said: str) -> None:
+def test_distrust_is_named(plain: PrivateServer, files: Path, api: Any, name: str, context: Any, said: str) -> None:
     with Terminator(context(), plain.socket) as server:
-        lock = face.Lock(f"rediss://:canary@localhost:{server.port}?ssl_ca_certs={files}/ca.pem", name)
+        lock = api.Lock(f"rediss://:canary@localhost:{server.port}?ssl_ca_certs={files}/ca.pem", name)
         with pytest.raises(holdfast.ServerError, match=said) as caught:
-            face.call(lock.acquire)
+            api.call(lock.acquire)
         assert "canary" not in str(caught.value)
         holdfast.close()
     assert keys(plain, name) == []
@@ -135,39 +135,39 @@ def test_the_server_resets_the_connection_before_the_handshake() -> None:
     gc.collect()
 
 
-def test_system_cas_are_trusted_by_default_and_no_others(plain: PrivateServer, face: Any, name: str) -> None:
+def test_system_cas_are_trusted_by_default_and_no_others(plain: PrivateServer, api: Any, name: str) -> None:
     with Terminator(good(), plain.socket) as server:
         with pytest.raises(holdfast.ServerError, match="a CA that is not trusted here"):
-            face.call(face.Lock(f"rediss://localhost:{server.port}", name).acquire)
+            api.call(api.Lock(f"rediss://localhost:{server.port}", name).acquire)
         with pytest.warns(holdfast.HoldfastWarning, match="the server is not verified"):
-            lock = face.Lock(f"rediss://localhost:{server.port}?ssl_cert_reqs=none", name)
-        assert face.call(lock.acquire) is True
-        face.call(lock.release)
+            lock = api.Lock(f"rediss://localhost:{server.port}?ssl_cert_reqs=none", name)
+        assert api.call(lock.acquire) is True
+        api.call(lock.release)
         holdfast.close()
 
 
-def test_a_client_certificate(plain: PrivateServer, files: Path, face: Any, name: str) -> None:
+def test_a_client_certificate(plain: PrivateServer, files: Path, api: Any, name: str) -> None:
     with Terminator(wants_client_certificate(), plain.socket) as server:
         url = f"rediss://localhost:{server.port}?ssl_ca_certs={files}/ca.pem"
         ours = f"&ssl_certfile={files}/client.pem&ssl_keyfile={files}/client.key"
-        lock = face.Lock(url + ours, name)
-        assert face.call(lock.acquire) is True
-        face.call(lock.release)
+        lock = api.Lock(url + ours, name)
+        assert api.call(lock.acquire) is True
+        api.call(lock.release)
         for options, said in (
             (ours.replace("client.", "stranger-client."), "client certificate"),
             (ours.replace("client.key", "absent.key"), "ssl_certfile and ssl_keyfile cannot be used: No such file"),
             (ours.replace("client.key", "stranger-client.key"), "cannot be used: KEY_VALUES_MISMATCH"),
         ):
             with pytest.raises(holdfast.ServerError, match=said):
-                face.call(face.Lock(url + options, name).acquire)
+                api.call(api.Lock(url + options, name).acquire)
         with pytest.raises(holdfast.ServerError, match="ssl_ca_certs cannot be used: No such file"):
-            face.call(face.Lock(f"rediss://localhost:{server.port}?ssl_ca_certs=/absent", name).acquire)
+            api.call(api.Lock(f"rediss://localhost:{server.port}?ssl_ca_certs=/absent", name).acquire)
         holdfast.close()
 
 
-def test_a_server_that_does_not_speak_tls(plain: PrivateServer, face: Any, name: str) -> None:
+def test_a_server_that_does_not_speak_tls(plain: PrivateServer, api: Any, name: str) -> None:
     with pytest.raises(holdfast.ServerError, match="without TLS"):
-        face.call(face.Lock(f"rediss://localhost:{plain.port}?socket_timeout=0.2", name).acquire)
+        api.call(api.Lock(f"rediss://localhost:{plain.port}?socket_timeout=0.2", name).acquire)
 
 
 def test_a_client_that_the_user_has(plain: PrivateServer, files: Path, name: str) -> None:

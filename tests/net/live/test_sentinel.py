@@ -147,7 +147,7 @@ def test_one_sentinel_alone_is_not_believed_where_the_client_says_so(sentinels: 
 
 @pytest.mark.fault(46)
 def test_a_primary_is_made_a_replica_while_locks_are_held_and_waited_for(sentinels: Sentinels, name: str) -> None:
-    """Nobody dies, so all that was granted is there still; both faces, and the inbox moves as well."""
+    """Nobody dies, so all that was granted is there still; both APIs, and the inbox moves as well."""
 
     async def main() -> None:
         lock = aio.Lock(sentinels.url, name, ttl=6, wait=20)

@@ -368,14 +368,14 @@ def test_asyncio_clients_and_valkey() -> None:
 
 
 @pytest.mark.parametrize("client", [None, 7, object(), b"redis://h", SimpleNamespace(connection_pool=None)])
-@pytest.mark.parametrize("face", ["sync", "asyncio"])
-def test_what_is_no_client_is_refused(client: object, face: Any) -> None:
+@pytest.mark.parametrize("api", ["sync", "asyncio"])
+def test_what_is_no_client_is_refused(client: object, api: Any) -> None:
     with pytest.raises(ConfigError, match=r"client must be a redis\.Redis") as caught:
-        resolve(client, face)
+        resolve(client, api)
     assert caught.value.parameter == "client"
 
 
-def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
+def test_clients_of_the_other_api_are_refused_with_the_way_out() -> None:
     import redis.asyncio
 
     with pytest.raises(ConfigError, match=r"for this one use holdfast\.aio$") as caught:

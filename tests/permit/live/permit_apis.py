@@ -1,4 +1,4 @@
-"""Semaphores and read-write locks of both faces, for tests that are written once: everything is called from a thread."""
+"""Semaphores and read-write locks of both APIs, for tests that are written once: everything is called from a thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import holdfast
 from holdfast import aio
 
 
-class Face:
-    """One of the faces. An asyncio lock lives in a loop that runs in a thread of its own."""
+class Api:
+    """One of the APIs. An asyncio lock lives in a loop that runs in a thread of its own."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Face:
         self._made: list[Any] = []
 
     def make(self, what: str, *args: Any, **options: Any) -> Any:
-        """A lock of this face, which is given back at the end of the test."""
+        """A lock of this API, which is given back at the end of the test."""
         lock = getattr(self.module, what)(*args, **options)
         self._made += [lock.read, lock.write] if what == "RWLock" else [lock]
         return lock

@@ -20,7 +20,7 @@ def test_leaving_with_gives_back_its_own_permit_only(owners: Owners, server: Pri
     """Also where the inner one was given back in its body: the outer body goes on with its permit."""
 
     async def steps() -> None:
-        semaphore = Either(owners.face.Semaphore(server.url, name, 3))
+        semaphore = Either(owners.api.Semaphore(server.url, name, 3))
         async with semaphore as outer:
             async with semaphore as inner:
                 await done(inner.release())
@@ -36,7 +36,7 @@ def test_release_gives_back_the_callers_own(owners: Owners, server: PrivateServe
     """Not a permit that another thread acquired later and that is still inside its ``with``."""
 
     async def steps() -> None:
-        semaphore = Either(owners.face.Semaphore(server.url, name, 3))
+        semaphore = Either(owners.api.Semaphore(server.url, name, 3))
 
         async def other() -> None:
             async with semaphore as lease:
@@ -68,7 +68,7 @@ def test_readers_of_one_object(owners: Owners, server: PrivateServer, name: str)
     """Each thread releases its own permit, and may read again while the other one reads on."""
 
     async def steps() -> None:
-        lock = owners.face.RWLock(server.url, name)
+        lock = owners.api.RWLock(server.url, name)
         reader = Either(lock.read)
         await reader.acquire()
 

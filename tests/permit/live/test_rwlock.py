@@ -1,4 +1,4 @@
-"""Read-write locks of both faces on a real server: who shares, who is next, and what is refused and why."""
+"""Read-write locks of both APIs on a real server: who shares, who is next, and what is refused and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redis
 import holdfast
 from holdfast import LeaseLost, LockTimeout, RWLock, aio
 from holdfast._core.permit import RELEASE
-from permit.live.permit_apis import Face
+from permit.live.permit_apis import Api
 from permit.live.test_semaphore import crash
 from support.servers import PrivateServer
 from support.witness import lease_record, queue_length, until
@@ -22,71 +22,69 @@ pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWar
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    face = Face(request.param)
-    yield face
-    face.close()
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    api = Api(request.param)
+    yield api
+    api.close()
 
 
-def make(face: Face, server: PrivateServer, name: str, **options: Any) -> Any:
-    return face.make("RWLock", server.url, name, **options)
+def make(api: Api, server: PrivateServer, name: str, **options: Any) -> Any:
+    return api.make("RWLock", server.url, name, **options)
 
 
-def test_readers_share_and_a_writer_is_alone(face: Face, server: PrivateServer, name: str) -> None:
-    lock = make(face, server, name)
+def test_readers_share_and_a_writer_is_alone(api: Api, server: PrivateServer, name: str) -> None:
+    lock = make(api, server, name)
     for _ in range(3):
-        assert face.do(lock.read.acquire)
-    assert not face.do(lock.write.acquire, blocking=False)
+        assert api.do(lock.read.acquire)
+    assert not api.do(lock.write.acquire, blocking=False)
     for _ in range(3):
-        face.do(lock.read.release)
-    assert face.do(lock.write.acquire, timeout=1)
-    assert not face.do(lock.write.acquire, blocking=False)
-    assert not face.do(lock.read.acquire, blocking=False)
-    assert face.do(lock.read.locked)
-    face.do(lock.write.release)
-    assert face.do(lock.read.acquire, timeout=1)
+        api.do(lock.read.release)
+    assert api.do(lock.write.acquire, timeout=1)
+    assert not api.do(lock.write.acquire, blocking=False)
+    assert not api.do(lock.read.acquire, blocking=False)
+    assert api.do(lock.read.locked)
+    api.do(lock.write.release)
+    assert api.do(lock.read.acquire, timeout=1)
 
 
 def test_a_writer_who_waits_stops_new_readers_and_fifty_of_them_come_in_together(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str
+    api: Api, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
-    lock = make(face, server, name)
-    assert face.do(lock.read.acquire)
-    writer = make(face, server, name).write
-    waits = face.start(writer.acquire, timeout=20)
+    lock = make(api, server, name)
+    assert api.do(lock.read.acquire)
+    writer = make(api, server, name).write
+    waits = api.start(writer.acquire, timeout=20)
     until(lambda: queue_length(look, name) == 1)
-    assert not face.do(lock.read.acquire, blocking=False), "a writer waits"
-    readers = [face.start(lock.read.acquire, timeout=20) for _ in range(50)]
+    assert not api.do(lock.read.acquire, blocking=False), "a writer waits"
+    readers = [api.start(lock.read.acquire, timeout=20) for _ in range(50)]
     until(lambda: queue_length(look, name) == 51)
-    face.do(lock.read.release)
+    api.do(lock.read.release)
     assert waits.result(5)
     assert not any(reader.done() for reader in readers)
-    face.do(writer.release)
+    api.do(writer.release)
     until(lambda: look.zcard(lock.key) == 50)
     assert all(reader.result(5) for reader in readers)
     fences = sorted(core.fence for core in lock.read._held.live())
     assert fences == list(range(fences[0], fences[0] + 50)), "drawn by one run: within it, time stands still"
 
 
-def test_a_writer_becomes_a_reader_and_not_the_other_way(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str
-) -> None:
-    lock, other = make(face, server, name), make(face, server, name)
-    lease = face.held(lock.write)
+def test_a_writer_becomes_a_reader_and_not_the_other_way(api: Api, server: PrivateServer, look: redis.Redis, name: str) -> None:
+    lock, other = make(api, server, name), make(api, server, name)
+    lease = api.held(lock.write)
     fence = lease.fence
-    reads = face.start(other.read.acquire, timeout=10)
+    reads = api.start(other.read.acquire, timeout=10)
     until(lambda: queue_length(look, name) == 1)
-    face.do(lease.downgrade)
+    api.do(lease.downgrade)
     assert reads.result(5)
-    face.do(lease.downgrade)
-    face.do(lease.renew)
+    api.do(lease.downgrade)
+    api.do(lease.renew)
     assert lease.fence == fence
-    face.do(other.read.release)
-    assert not face.do(other.write.acquire, blocking=False)
-    face.do(lease.release)
-    assert face.do(other.write.acquire, timeout=1)
+    api.do(other.read.release)
+    assert not api.do(other.write.acquire, blocking=False)
+    api.do(lease.release)
+    assert api.do(other.write.acquire, timeout=1)
     with pytest.raises(holdfast.NotHeld):
-        face.do(lease.downgrade)
+        api.do(lease.downgrade)
 
 
 def test_what_would_wait_for_ever_is_refused_with_the_reason(server: PrivateServer, name: str) -> None:
@@ -117,23 +115,23 @@ def test_the_same_in_a_task_and_other_tasks_are_welcome(server: PrivateServer, n
     asyncio.run(main())
 
 
-def test_a_dead_reader_keeps_a_writer_out_for_his_own_lease_and_no_longer(face: Face, server: PrivateServer, name: str) -> None:
-    other = make(face, server, name, ttl=2)
-    assert face.do(other.read.acquire)
+def test_a_dead_reader_keeps_a_writer_out_for_his_own_lease_and_no_longer(api: Api, server: PrivateServer, name: str) -> None:
+    other = make(api, server, name, ttl=2)
+    assert api.do(other.read.acquire)
     crash(server, f"RWLock({server.url!r}, {name!r}, ttl=2).read")
     began = time.monotonic()
-    writer = make(face, server, name).write
-    waits = face.start(writer.acquire, timeout=15)
+    writer = make(api, server, name).write
+    waits = api.start(writer.acquire, timeout=15)
     time.sleep(0.5)  # a living reader goes on reading; a while
     other.read.lease.check()
-    face.do(other.read.release)
+    api.do(other.read.release)
     assert waits.result(10)
     assert 0.5 < time.monotonic() - began < 4
 
 
-def test_neither_side_starves(face: Face, server: PrivateServer, name: str) -> None:
+def test_neither_side_starves(api: Api, server: PrivateServer, name: str) -> None:
     """Each side is wanted all the time, and each has its turns."""
-    sides = [make(face, server, name).read, make(face, server, name).write, make(face, server, name).read]
+    sides = [make(api, server, name).read, make(api, server, name).write, make(api, server, name).read]
     turns = [0, 0, 0]
 
     def more(number: int) -> None:
@@ -146,19 +144,19 @@ def test_neither_side_starves(face: Face, server: PrivateServer, name: str) -> N
             async with sides[number]:
                 turns[number] += 1
 
-    work = [face.start(more if face.name == "threads" else more_aio, number) for number in range(3)]
+    work = [api.start(more if api.name == "threads" else more_aio, number) for number in range(3)]
     for future in work:
         future.result(15)
     assert turns == [20, 20, 20]
 
 
 def test_a_writer_who_has_lost_his_lease_cannot_go_on_as_a_reader(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str
+    api: Api, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
-    lease = face.held(make(face, server, name).write)
+    lease = api.held(make(api, server, name).write)
     look.zrem(lease.key, lease_record(lease).token)
     with pytest.raises(LeaseLost, match="another client broke the lock"):
-        face.do(lease.downgrade)
+        api.do(lease.downgrade)
     assert not lease.downgraded
 
 

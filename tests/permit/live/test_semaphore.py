@@ -1,4 +1,4 @@
-"""Semaphores of both faces on a real server, as one knows them from threading, and what only leases have."""
+"""Semaphores of both APIs on a real server, as one knows them from threading, and what only leases have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, aio
-from permit.live.permit_apis import Face
+from permit.live.permit_apis import Api
 from support.servers import PrivateServer
 from support.witness import in_thread, lease_record, queue_length, until
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWar
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    face = Face(request.param)
-    yield face
-    face.close()
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    api = Api(request.param)
+    yield api
+    api.close()
 
 
-def make(face: Face, server: PrivateServer, name: str, limit: int | None = 2, **options: Any) -> Any:
-    return face.make("Semaphore", server.url, name, limit, **options)
+def make(api: Api, server: PrivateServer, name: str, limit: int | None = 2, **options: Any) -> Any:
+    return api.make("Semaphore", server.url, name, limit, **options)
 
 
 def crash(server: PrivateServer, what: str) -> None:
@@ -46,28 +46,28 @@ def crash(server: PrivateServer, what: str) -> None:
 # As one knows it
 
 
-def test_as_many_as_the_limit_and_no_more(face: Face, server: PrivateServer, name: str) -> None:
-    semaphore = make(face, server, name)
-    assert face.do(semaphore.acquire)
-    assert not face.do(semaphore.locked)
-    assert face.do(semaphore.acquire, timeout=1)
-    assert face.do(semaphore.locked)
-    assert not face.do(semaphore.acquire, blocking=False)
-    assert not face.do(semaphore.acquire, timeout=0.05)
-    assert not face.do(semaphore.acquire, timeout=-1)
-    face.do(semaphore.release)
-    assert face.do(semaphore.available) == 1
-    assert face.do(semaphore.acquire, False)
-    face.do(semaphore.release, 2)
-    assert face.do(semaphore.available) == face.do(semaphore.limit) == 2
+def test_as_many_as_the_limit_and_no_more(api: Api, server: PrivateServer, name: str) -> None:
+    semaphore = make(api, server, name)
+    assert api.do(semaphore.acquire)
+    assert not api.do(semaphore.locked)
+    assert api.do(semaphore.acquire, timeout=1)
+    assert api.do(semaphore.locked)
+    assert not api.do(semaphore.acquire, blocking=False)
+    assert not api.do(semaphore.acquire, timeout=0.05)
+    assert not api.do(semaphore.acquire, timeout=-1)
+    api.do(semaphore.release)
+    assert api.do(semaphore.available) == 1
+    assert api.do(semaphore.acquire, False)
+    api.do(semaphore.release, 2)
+    assert api.do(semaphore.available) == api.do(semaphore.limit) == 2
     with pytest.raises(ValueError, match="released too often: this object holds 0 acquisitions, not 1"):
-        face.do(semaphore.release)
+        api.do(semaphore.release)
     with pytest.raises(NotHeld):
-        face.do(semaphore.release, 2)
+        api.do(semaphore.release, 2)
     with pytest.raises(ValueError, match="one or more"):
-        face.do(semaphore.release, 0)
+        api.do(semaphore.release, 0)
     with pytest.raises(ValueError, match="timeout for non-blocking"):
-        face.do(semaphore.acquire, False, 1)
+        api.do(semaphore.acquire, False, 1)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "2", 1_000_001])
@@ -135,81 +135,79 @@ def test_it_fits_where_asyncio_and_threading_want_one(server: PrivateServer, nam
 # Limit, weights, order
 
 
-def test_users_who_disagree_are_told_both_numbers(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
+def test_users_who_disagree_are_told_both_numbers(api: Api, server: PrivateServer, look: redis.Redis, name: str) -> None:
     with pytest.raises(ConfigError, match="the number of permits is not set yet"):
-        face.do(make(face, server, name, None).acquire)
+        api.do(make(api, server, name, None).acquire)
     assert look.keys(f"*{{{name}}}*") == []
-    ours, theirs = make(face, server, name, 2), make(face, server, name, 5)
-    assert face.do(ours.acquire)
+    ours, theirs = make(api, server, name, 2), make(api, server, name, 5)
+    assert api.do(ours.acquire)
     with pytest.raises(ConfigError, match="with limit=5 cannot be used: its other users have a limit of 2") as refused:
-        face.do(theirs.acquire)
+        api.do(theirs.acquire)
     assert name in str(refused.value)
-    assert face.do(make(face, server, name, None).acquire, timeout=1)
+    assert api.do(make(api, server, name, None).acquire, timeout=1)
     with pytest.raises(ConfigError, match="more permits were requested than its limit of 2"):
-        face.do(make(face, server, name, None, weight=3).acquire)
+        api.do(make(api, server, name, None, weight=3).acquire)
 
 
 def test_a_higher_limit_lets_in_who_waits_and_a_lower_one_takes_from_nobody(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str
+    api: Api, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
-    semaphore = make(face, server, name, 1)
-    assert face.do(semaphore.acquire)
-    waiter = make(face, server, name, 1)
-    waits = face.start(waiter.acquire, timeout=10)
+    semaphore = make(api, server, name, 1)
+    assert api.do(semaphore.acquire)
+    waiter = make(api, server, name, 1)
+    waits = api.start(waiter.acquire, timeout=10)
     until(lambda: queue_length(look, name) == 1)
     began = time.monotonic()
-    face.do(semaphore.set_limit, 2)
+    api.do(semaphore.set_limit, 2)
     assert waits.result(5)
     assert time.monotonic() - began < 0.9, "it was told, and need not ask"
-    face.do(semaphore.set_limit, 1)
-    assert face.do(semaphore.available) == 0
+    api.do(semaphore.set_limit, 1)
+    assert api.do(semaphore.available) == 0
     for lease in (semaphore.lease, waiter.lease):
-        face.do(lease.renew)
-    face.do(waiter.release)
-    assert not face.do(waiter.acquire, blocking=False)
-    face.do(semaphore.release)
-    assert face.do(waiter.acquire, blocking=False), "who knows the limit before only is welcome"
+        api.do(lease.renew)
+    api.do(waiter.release)
+    assert not api.do(waiter.acquire, blocking=False)
+    api.do(semaphore.release)
+    assert api.do(waiter.acquire, blocking=False), "who knows the limit before only is welcome"
 
 
-def test_nobody_goes_before_who_wants_more_than_is_free(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str
-) -> None:
-    small, large = make(face, server, name, 2), make(face, server, name, 2, weight=2)
-    assert face.do(small.acquire)
-    waits = face.start(large.acquire, timeout=10)
+def test_nobody_goes_before_who_wants_more_than_is_free(api: Api, server: PrivateServer, look: redis.Redis, name: str) -> None:
+    small, large = make(api, server, name, 2), make(api, server, name, 2, weight=2)
+    assert api.do(small.acquire)
+    waits = api.start(large.acquire, timeout=10)
     until(lambda: queue_length(look, name) == 1)
-    other = make(face, server, name, 2)
-    assert not face.do(other.acquire, blocking=False), "one is free, for him who came before"
-    behind = face.start(other.acquire, timeout=10)
+    other = make(api, server, name, 2)
+    assert not api.do(other.acquire, blocking=False), "one is free, for him who came before"
+    behind = api.start(other.acquire, timeout=10)
     until(lambda: queue_length(look, name) == 2)
-    face.do(small.release)
+    api.do(small.release)
     assert waits.result(5)
     assert not behind.done()
-    face.do(large.release)
+    api.do(large.release)
     assert behind.result(5)
 
 
 # Leases
 
 
-def test_the_permits_of_who_is_killed_come_back_when_his_lease_ends(face: Face, server: PrivateServer, name: str) -> None:
+def test_the_permits_of_who_is_killed_come_back_when_his_lease_ends(api: Api, server: PrivateServer, name: str) -> None:
     crash(server, f"Semaphore({server.url!r}, {name!r}, 2, weight=2, ttl=2)")
-    semaphore = make(face, server, name)
+    semaphore = make(api, server, name)
     began = time.monotonic()
-    assert face.do(semaphore.available) == 0
-    assert not face.do(semaphore.acquire, blocking=False)
-    assert face.do(semaphore.acquire, timeout=10)
+    assert api.do(semaphore.available) == 0
+    assert not api.do(semaphore.acquire, blocking=False)
+    assert api.do(semaphore.acquire, timeout=10)
     assert 0.5 < time.monotonic() - began < 4
 
 
 def test_a_permit_that_was_lost_is_told_and_the_others_are_given_back(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str
+    api: Api, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     lost: list[Any] = []
-    semaphore = make(face, server, name, ttl=1, on_lost=lost.append)
-    assert face.do(semaphore.acquire)
+    semaphore = make(api, server, name, ttl=1, on_lost=lost.append)
+    assert api.do(semaphore.acquire)
     first = semaphore.lease
-    assert face.do(semaphore.acquire)
+    assert api.do(semaphore.acquire)
     second = semaphore.lease
     assert second.fence > first.fence
     token = lease_record(second).token
@@ -217,7 +215,7 @@ def test_a_permit_that_was_lost_is_told_and_the_others_are_given_back(
     until(lambda: lost == [second])
     first.check()
     with pytest.raises(LeaseLost, match="lost"):
-        face.do(semaphore.release, 2)
+        api.do(semaphore.release, 2)
     assert first.remaining() == 0
     assert look.zcard(semaphore.key) == 0
 
@@ -288,11 +286,11 @@ def test_a_forked_child_holds_nothing(server: PrivateServer, name: str) -> None:
     semaphore.release()
 
 
-def test_hung_holders_lose_their_permits(face: Face, server: PrivateServer, name: str) -> None:
-    bounded = make(face, server, name, 3, ttl=2, max_hold=0.5)
-    hung = make(face, server, name, 3, ttl=2, progress_within=0.7)
+def test_hung_holders_lose_their_permits(api: Api, server: PrivateServer, name: str) -> None:
+    bounded = make(api, server, name, 3, ttl=2, max_hold=0.5)
+    hung = make(api, server, name, 3, ttl=2, progress_within=0.7)
     for semaphore in (bounded, hung):
-        assert face.do(semaphore.acquire)
+        assert api.do(semaphore.acquire)
     end = time.monotonic() + 0.8
     while time.monotonic() < end:
         time.sleep(0.05)
@@ -305,7 +303,7 @@ def test_hung_holders_lose_their_permits(face: Face, server: PrivateServer, name
         hung.progress()
     for semaphore in (bounded, hung):
         with pytest.raises(LeaseLost):
-            face.do(semaphore.release)
+            api.do(semaphore.release)
         with pytest.raises(NotHeld):
             semaphore.progress()
 
@@ -325,10 +323,10 @@ def test_with_the_users_client(server: PrivateServer, name: str, decode: bool) -
 
 
 KINDS: list[tuple[str, Any]] = [
-    ("Lock", lambda face, url, name: face.make("Lock", url, name, wait=0)),
-    ("Semaphore", lambda face, url, name: face.make("Semaphore", url, name, 2, wait=0)),
-    ("reader", lambda face, url, name: face.make("RWLock", url, name, wait=0).read),
-    ("writer", lambda face, url, name: face.make("RWLock", url, name, wait=0).write),
+    ("Lock", lambda api, url, name: api.make("Lock", url, name, wait=0)),
+    ("Semaphore", lambda api, url, name: api.make("Semaphore", url, name, 2, wait=0)),
+    ("reader", lambda api, url, name: api.make("RWLock", url, name, wait=0).read),
+    ("writer", lambda api, url, name: api.make("RWLock", url, name, wait=0).write),
 ]
 
 
@@ -337,15 +335,13 @@ KINDS: list[tuple[str, Any]] = [
     [(a, b) for a in KINDS for b in KINDS if a[0] != b[0] and {a[0], b[0]} != {"reader", "writer"}],
     ids=lambda kind: kind[0],
 )
-def test_a_name_is_of_one_kind(
-    face: Face, server: PrivateServer, look: redis.Redis, name: str, first: Any, second: Any
-) -> None:
-    holder, other = (build(face, server.url, name) for _, build in (first, second))
-    assert face.do(holder.acquire)
+def test_a_name_is_of_one_kind(api: Api, server: PrivateServer, look: redis.Redis, name: str, first: Any, second: Any) -> None:
+    holder, other = (build(api, server.url, name) for _, build in (first, second))
+    assert api.do(holder.acquire)
     before = {key: look.dump(key) for key in look.keys(f"*{{{name}}}*")}
     with pytest.raises(ConfigError, match=name):
-        face.do(other.acquire)
+        api.do(other.acquire)
     assert {key: look.dump(key) for key in look.keys(f"*{{{name}}}*")} == before
-    face.do(holder.release)
+    api.do(holder.release)
     with pytest.raises(ConfigError, match=name):
-        face.do(other.acquire)
+        api.do(other.acquire)

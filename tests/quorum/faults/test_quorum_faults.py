@@ -21,7 +21,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.fanout import Fanout
 from holdfast._runtime.process import Process, current
 from runtime.faults.test_fork import in_child, run
-from support.faces import PATIENCE, Face, at_most, stays, until
+from support.apis import PATIENCE, Api, at_most, stays, until
 from support.peer import Peer
 from support.proxy import Action, Proxy
 from support.servers import private
@@ -64,10 +64,10 @@ class Five:
             client.flushall()
         assert set(holdfast.declare_new(self.urls, max_ttl=max_ttl).values()) == {"declared new: ready now"}
 
-    def lock(self, face: Face, name: str, **options: Any) -> Any:
+    def lock(self, api: Api, name: str, **options: Any) -> Any:
         """As of a process of its own: those who list the servers in another order do not pass the lock on to each other."""
         urls = next(self.orders)
-        return face.Redlock(urls, name, **{"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN, **options})
+        return api.Redlock(urls, name, **{"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN, **options})
 
     def two(self, name: str) -> tuple[holdfast.Redlock, holdfast.Redlock]:
         """Of one process, which has the same connections for both."""
@@ -80,25 +80,25 @@ class Five:
         key = lock_keys(name, "hf:", None)[0].decode()
         return [client.get(key) for client in self.clients]
 
-    def take(self, face: Face, lock: Any) -> None:
+    def take(self, api: Api, lock: Any) -> None:
         """At the first try, unless this machine is so busy that a majority has no time to answer, or connects anew."""
 
         def taken() -> Any:
             try:
-                return face.call(lock.acquire, timeout=0.5)
+                return api.call(lock.acquire, timeout=0.5)
             except holdfast.QuorumError:
                 return False
 
         until(taken, 5)
 
-    def take_from_all(self, face: Face, lock: Any, name: str) -> None:
+    def take_from_all(self, api: Api, lock: Any, name: str) -> None:
         """Again, while a server had no time to answer."""
 
         def taken() -> bool:
-            self.take(face, lock)
+            self.take(api, lock)
             if None not in self.tokens(name):
                 return True
-            face.call(lock.release)
+            api.call(lock.release)
             return False
 
         until(taken)
@@ -108,16 +108,16 @@ class Five:
         before = lease_record(lease).deadline
         until(lambda: lease_record(lease).deadline > before)
 
-    def usable(self, face: Face, name: str) -> None:
+    def usable(self, api: Api, name: str) -> None:
         """As if nothing had been."""
-        lock = self.lock(face, name)
-        self.take(face, lock)
-        face.call(lock.release)
+        lock = self.lock(api, name)
+        self.take(api, lock)
+        api.call(lock.release)
 
-    def give_back(self, face: Face, lock: Any) -> None:
+    def give_back(self, api: Api, lock: Any) -> None:
         """If the servers have little time to answer, the undo is sent again, and `nothing_left` waits for it."""
         with suppress(holdfast.QuorumError):
-            face.call(lock.release)
+            api.call(lock.release)
 
     def nothing_left(self, name: str, seconds: float = 10.0) -> None:
         """Nobody has it anywhere, and nobody will. (A vote that was not waited for may be seen just before its undo.)"""
@@ -165,60 +165,60 @@ def with_each(which: Iterable[int], do: Callable[[int], object]) -> None:
 @pytest.mark.fault(16, 17, 18)
 @pytest.mark.parametrize("fault", ["lose", "cut", "refuse", "twice"])
 @pytest.mark.parametrize("at", ["vote", "renew", "release"])
-def test_answers_of_a_minority_are_lost(five: Five, both_faces: tuple[Face, Face], name: str, at: str, fault: Action) -> None:
+def test_answers_of_a_minority_are_lost(five: Five, both_apis: tuple[Api, Api], name: str, at: str, fault: Action) -> None:
     """Nobody notices: neither who takes, nor who holds, nor who gives back. And nothing is left, there neither."""
-    for face in both_faces:
+    for api in both_apis:
         rules = [five.proxies[number].on(*NAMES[at], action=fault) for number in MINORITY]
-        lock = five.lock(face, name)
+        lock = five.lock(api, name)
         with at_most(WITHIN):
-            assert face.call(lock.acquire)
+            assert api.call(lock.acquire)
         fence = lock.lease.fence
-        face.call(lock.lease.renew)
-        face.call(lock.release)
+        api.call(lock.lease.renew)
+        api.call(lock.release)
         assert all(rule.seen.wait(5) for rule in rules)
         five.nothing_left(name)
-        assert face.call(lock.acquire)
+        assert api.call(lock.acquire)
         assert lock.lease.fence > fence
-        face.call(lock.release)
+        api.call(lock.release)
         five.nothing_left(name)
 
 
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("fault", ["lose", "cut", "refuse"])
-def test_the_votes_of_a_majority_are_lost(five: Five, face: Face, name: str, fault: Action) -> None:
+def test_the_votes_of_a_majority_are_lost(five: Five, api: Api, name: str, fault: Action) -> None:
     """Nobody can know who holds it: an error that says what each of them did, and no vote is left anywhere."""
     rules = [five.proxies[number].on("vote", action=fault, times=100) for number in MAJORITY]
     with at_most(1.6 * WITHIN), pytest.raises(holdfast.QuorumError, match="needs 3 of its 5") as error:
-        face.call(five.lock(face, name).acquire)
+        api.call(five.lock(api, name).acquire)
     assert set(error.value.nodes) == {url.removeprefix("redis://") for url in five.urls}
     assert sorted(error.value.nodes.values())[:2] == ["granted", "granted"] or fault != "lose"
     for rule, proxy in zip(rules, five.proxies, strict=False):
         rule.go()
         proxy.cut()  # or what was lost would be waited for a while
     five.nothing_left(name)
-    five.usable(face, name)
+    five.usable(api, name)
 
 
 @pytest.mark.fault(17)
-def test_a_release_that_no_majority_hears(five: Five, face: Face, name: str) -> None:
+def test_a_release_that_no_majority_hears(five: Five, api: Api, name: str) -> None:
     """An error, and the lock ends before its lease, as the servers are told again when they can be."""
-    lock = five.lock(face, name)
-    five.take(face, lock)
+    lock = five.lock(api, name)
+    five.take(api, lock)
     with_each(MAJORITY, lambda number: five.proxies[number].down())
     with at_most(3 * WITHIN), pytest.raises(holdfast.QuorumError):
-        face.call(lock.release)
+        api.call(lock.release)
     assert lock.lease is None
     with_each(MAJORITY, lambda number: five.proxies[number].up())
     five.nothing_left(name)
 
 
 @pytest.mark.fault(17)
-def test_a_minority_fails_when_the_others_have_given_it_back(five: Five, face: Face, name: str) -> None:
+def test_a_minority_fails_when_the_others_have_given_it_back(five: Five, api: Api, name: str) -> None:
     """Nobody waits for those, and they are told again all the same, even if nobody uses the servers any more."""
-    lock = five.lock(face, name)
-    five.take_from_all(face, lock, name)
+    lock = five.lock(api, name)
+    five.take_from_all(api, lock, name)
     with_each(MINORITY, lambda number: five.proxies[number].freeze())
-    face.call(lock.release)
+    api.call(lock.release)
     assert five.tokens(name)[2:] == [None] * 3
     assert None not in five.tokens(name)[:2]
     for number in MINORITY:
@@ -228,12 +228,12 @@ def test_a_minority_fails_when_the_others_have_given_it_back(five: Five, face: F
 
 
 @pytest.mark.fault(16)
-def test_an_undo_that_nobody_waits_for_is_lost(five: Five, face: Face, name: str) -> None:
+def test_an_undo_that_nobody_waits_for_is_lost(five: Five, api: Api, name: str) -> None:
     """Of votes whose answers were lost, too."""
     votes = [five.proxies[number].on("vote", action="cut", times=100) for number in MAJORITY]
     undos = [five.proxies[number].on(*NAMES["release"], action="hold", times=100) for number in MAJORITY]
     with pytest.raises(holdfast.QuorumError):
-        face.call(five.lock(face, name).acquire)
+        api.call(five.lock(api, name).acquire)
     for number in MAJORITY:
         assert undos[number].seen.wait(5)
         five.proxies[number].cut()
@@ -321,17 +321,17 @@ def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: 
 
 
 @pytest.mark.fault(19)
-def test_votes_that_arrive_late(five: Five, face: Face, name: str) -> None:
+def test_votes_that_arrive_late(five: Five, api: Api, name: str) -> None:
     """Held up on their way until the lock was given back: refused there, or taken back behind it."""
     rules = [five.proxies[number].on("vote", action="hold") for number in MINORITY]
-    lock, other = five.lock(face, name), five.lock(face, name, wait=2)
-    assert face.call(lock.acquire)
-    face.call(lock.release)
-    assert face.call(other.acquire)
+    lock, other = five.lock(api, name), five.lock(api, name, wait=2)
+    assert api.call(lock.acquire)
+    api.call(lock.release)
+    assert api.call(other.acquire)
     for rule in rules:
         rule.go()
     until(lambda: not any(token and token != five.tokens(name)[4] for token in five.tokens(name)))
-    face.call(other.release)
+    api.call(other.release)
     five.nothing_left(name)
 
 
@@ -348,47 +348,47 @@ HARMS: dict[str, Callable[[Five, int], object]] = {
 
 @pytest.mark.fault(20, 21, 22, 39)
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_minority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
+def test_a_minority_is_silent(five: Five, both_apis: tuple[Api, Api], name: str, harm: str) -> None:
     """It makes no difference: not for those who come, hold, wait and give back, nor for how long that takes them."""
-    for face in both_faces:
-        lock, other = five.lock(face, f"{name} {face.name}"), five.lock(face, f"{name} {face.name}")
-        five.take(face, lock)
+    for api in both_apis:
+        lock, other = five.lock(api, f"{name} {api.name}"), five.lock(api, f"{name} {api.name}")
+        five.take(api, lock)
         lease = lock.lease
-        face.call(lease.renew, SOON)
+        api.call(lease.renew, SOON)
         with_each(MINORITY, lambda number: HARMS[harm](five, number))
         five.renewed(lease)
-        taken = face.start(other.acquire, timeout=5)
+        taken = api.start(other.acquire, timeout=5)
         time.sleep(0.05)
         assert not taken.done()
         fence = lease.fence
         with at_most(WITHIN):
-            face.call(lock.release)
+            api.call(lock.release)
         assert taken.result(5)
         assert other.lease.fence > fence
         with at_most(WITHIN):
-            face.call(other.release)
+            api.call(other.release)
 
 
 @pytest.mark.turns
 @pytest.mark.fault(20, 21, 22, 39)
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_majority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
+def test_a_majority_is_silent(five: Five, both_apis: tuple[Api, Api], name: str, harm: str) -> None:
     """A newcomer gets its error within the time limit of one server, a holder at the end of the lease; nothing is left."""
     within = 0.9  # so long that what a busy machine adds is little
-    locks = [(face, five.lock(face, f"{name} {face.name}", answer_within=within)) for face in both_faces]
-    for face, lock in locks:
-        five.take(face, lock)
+    locks = [(api, five.lock(api, f"{name} {api.name}", answer_within=within)) for api in both_apis]
+    for api, lock in locks:
+        five.take(api, lock)
     leases = [lock.lease for _, lock in locks]
-    for (face, _), lease in zip(locks, leases, strict=True):
-        face.call(lease.renew, SOON)
+    for (api, _), lease in zip(locks, leases, strict=True):
+        api.call(lease.renew, SOON)
     with_each(MAJORITY, lambda number: HARMS[harm](five, number))
-    for face in both_faces:
+    for api in both_apis:
         with at_most(1.9 * within), pytest.raises(holdfast.QuorumError):
-            face.call(five.lock(face, f"{name} new", answer_within=within).acquire)
+            api.call(five.lock(api, f"{name} new", answer_within=within).acquire)
     until(lambda: all(lease.lost.is_set() for lease in leases), SOON + 1)
-    for face, lock in locks:
+    for api, lock in locks:
         with pytest.raises(holdfast.LeaseLost):
-            face.call(lock.release)
+            api.call(lock.release)
     for server, proxy in zip(five.servers, five.proxies, strict=True):
         server.resume()
         proxy.thaw()
@@ -396,8 +396,8 @@ def test_a_majority_is_silent(five: Five, both_faces: tuple[Face, Face], name: s
         proxy.delay = None
     for lock_name in (f"{name} new", *(lock.name for _, lock in locks)):
         five.nothing_left(lock_name)
-    for face in both_faces:
-        five.usable(face, f"{name} new")
+    for api in both_apis:
+        five.usable(api, f"{name} new")
 
 
 # Servers that forget
@@ -415,15 +415,15 @@ def forget(five: Five, number: int, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "declared"), [("restart", False), ("FLUSHALL", False), ("SWAPDB 0 1", False), ("restart", True)]
 )
-def test_one_that_voted_forgets(five: Five, face: Face, name: str, how: str, declared: bool) -> None:
+def test_one_that_voted_forgets(five: Five, api: Api, name: str, how: str, declared: bool) -> None:
     """With two that never heard of the lock, it could give it away a second time. It casts no vote until the longest lease is
     over. (Declared to be new, which is a lie then, it does; the fence tells the two holders apart.)"""
     options = {} if declared else SHORT
     if not declared:
         five.declare(SHORT["max_ttl"])
-    lock, other = five.lock(face, name, renew=False, **options), five.lock(face, name, **options)
+    lock, other = five.lock(api, name, renew=False, **options), five.lock(api, name, **options)
     with_each((3, 4), lambda number: five.proxies[number].down())
-    five.take(face, lock)  # by the votes of 0, 1 and 2
+    five.take(api, lock)  # by the votes of 0, 1 and 2
     fence, until_then = lock.lease.fence, time.monotonic() + lock.lease.remaining()
     with_each((3, 4), lambda number: five.proxies[number].up())
     forget(five, 0, how)
@@ -432,59 +432,59 @@ def test_one_that_voted_forgets(five: Five, face: Face, name: str, how: str, dec
     taken = early = False
     while not taken and lock.lease.remaining():
         with suppress(holdfast.QuorumError):  # its connections to those that were cut off may be of old
-            taken = face.call(other.acquire, blocking=False)
+            taken = api.call(other.acquire, blocking=False)
         early = taken and time.monotonic() < until_then
     assert early is declared
     if not taken:
-        five.take(face, other)
+        five.take(api, other)
     assert other.lease.fence > fence
-    five.give_back(face, other)
+    five.give_back(api, other)
     with pytest.raises(holdfast.LeaseLost):
-        face.call(lock.release)
+        api.call(lock.release)
     five.nothing_left(name)
 
 
 @pytest.mark.fault(29, 34)
-def test_one_of_five_forgets_while_all_hold(five: Five, face: Face, name: str) -> None:
+def test_one_of_five_forgets_while_all_hold(five: Five, api: Api, name: str) -> None:
     """The other four are a majority: the lease goes on."""
-    lock = five.lock(face, name)
-    five.take(face, lock)
-    face.call(lock.lease.renew, SOON)
+    lock = five.lock(api, name)
+    five.take(api, lock)
+    api.call(lock.lease.renew, SOON)
     until(lambda: all(vote.believed for vote in lease_record(lock.lease).node_leases.values()))  # it has heard of all of them
     five.servers[0].restart()
     for _ in range(2):
         five.renewed(lock.lease)
     assert five.tokens(name)[0] is None, "what is lost is not taken again"
     assert not lock.lease.lost.is_set()
-    face.call(lock.release)
+    api.call(lock.release)
     five.nothing_left(name)
 
 
 @pytest.mark.turns
 @pytest.mark.fault(29, 34)
 @pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
-def test_a_majority_forgets(five: Five, face: Face, name: str, how: str) -> None:
+def test_a_majority_forgets(five: Five, api: Api, name: str, how: str) -> None:
     """The holder is told by its next renewal. Nobody gets the lock until the longest lease is over; then it is as before."""
     five.declare(SHORT["max_ttl"])
-    lock, other = (five.lock(face, name, **{**SHORT, "ttl": SHORT["max_ttl"]}) for _ in range(2))
-    five.take(face, lock)
+    lock, other = (five.lock(api, name, **{**SHORT, "ttl": SHORT["max_ttl"]}) for _ in range(2))
+    five.take(api, lock)
     lease, fence = lock.lease, lock.lease.fence
     with_each(MAJORITY, lambda number: forget(five, number, how))
     forgot = time.monotonic()
     with pytest.raises(holdfast.QuorumError, match="does not vote for another"):
-        face.call(other.acquire, blocking=False)
+        api.call(other.acquire, blocking=False)
     until(lease.lost.is_set)
     if how == "FLUSHALL":  # which takes no time: the lease would not have been over yet
         assert sum("its key is gone" in vote.lost for vote in lease_record(lease).node_leases.values()) >= len(MAJORITY)
-    five.take(face, other)
+    five.take(api, other)
     assert time.monotonic() > forgot + SHORT["max_ttl"]
     assert other.lease.fence > fence
     with pytest.raises(holdfast.LeaseLost):
-        face.call(lock.release)
+        api.call(lock.release)
     # A release is over when a majority has answered: what the others still have of the lost lease goes a moment later.
     until(lambda: set(five.tokens(name)) <= {None, lease_record(other.lease).token})
     assert five.tokens(name).count(lease_record(other.lease).token) >= len(MAJORITY), "the next holder's votes stay"
-    five.give_back(face, other)
+    five.give_back(api, other)
     five.nothing_left(name)
 
 
@@ -500,19 +500,19 @@ REFUSALS: dict[str, Callable[[Five, int, str], object]] = {
 
 @pytest.mark.fault(44, 46, 48, 59)
 @pytest.mark.parametrize("why", REFUSALS)
-def test_some_refuse(five: Five, face: Face, name: str, why: str) -> None:
+def test_some_refuse(five: Five, api: Api, name: str, why: str) -> None:
     """Full, a replica, or with somebody's data under the lock's key: a minority of these makes no difference; a majority is an
     error that says why. Nothing is left, and the data stays."""
-    lock = five.lock(face, name)
+    lock = five.lock(api, name)
     with_each(MINORITY, lambda number: REFUSALS[why](five, number, lock.key))
-    five.take(face, lock)
-    face.call(lock.lease.renew, SOON)
+    five.take(api, lock)
+    api.call(lock.lease.renew, SOON)
     five.renewed(lock.lease)
-    face.call(lock.release)
+    api.call(lock.release)
     data = why == "holds a list"
     REFUSALS[why](five, 2, lock.key)
     with at_most(3 * WITHIN), pytest.raises((holdfast.QuorumError, holdfast.ConfigError), match=why) as error:
-        face.call(lock.acquire)
+        api.call(lock.acquire)
     assert isinstance(error.value, holdfast.ConfigError) is data
     kinds = ["list" if data else "none"] * 3 + ["none"] * 2
     until(lambda: [client.type(lock.key) for client in five.clients] == kinds)
@@ -521,19 +521,19 @@ def test_some_refuse(five: Five, face: Face, name: str, why: str) -> None:
 
 
 @pytest.mark.fault(59)
-def test_one_server_is_listed_twice(five: Five, face: Face, name: str) -> None:
+def test_one_server_is_listed_twice(five: Five, api: Api, name: str) -> None:
     """By the same address, it is refused at once; by another one, when it answers as the same."""
     with pytest.raises(holdfast.ConfigError, match="in the list twice"):
-        face.Redlock([*five.urls[:4], five.urls[0]], name)
+        api.Redlock([*five.urls[:4], five.urls[0]], name)
     with Proxy(five.servers[0]) as again:
         for client in five.clients:
             client.flushall()
         urls = [*five.urls[:2], again.url]
         holdfast.declare_new(urls, max_ttl=MAX_TTL)
-        lock = face.Redlock(urls, name, ttl=TTL, max_ttl=MAX_TTL, answer_within=0.5)
+        lock = api.Redlock(urls, name, ttl=TTL, max_ttl=MAX_TTL, answer_within=0.5)
         other = five.proxies[1].on("vote", action="stall")  # or it may be decided without one of the two
         with pytest.raises(holdfast.ConfigError, match="the same server"):
-            face.call(lock.acquire)
+            api.call(lock.acquire)
         other.go()
         five.nothing_left(name)
         holdfast.close()
@@ -550,22 +550,22 @@ def test_one_server_is_listed_twice(five: Five, face: Face, name: str) -> None:
     ],
 )
 def test_programs_that_do_not_agree(
-    five: Five, both_faces: tuple[Face, Face], name: str, urls: slice, max_ttl: float, parameter: str, says: str
+    five: Five, both_apis: tuple[Api, Api], name: str, urls: slice, max_ttl: float, parameter: str, says: str
 ) -> None:
     """About the servers, or the longest lease: refused, with what the others have agreed on; nothing is left. Those others are
     not disturbed."""
-    for face in both_faces:
-        lock = five.lock(face, name)
-        five.take(face, lock)
-        other = face.Redlock(next(five.orders)[urls], name, ttl=TTL, max_ttl=max_ttl, answer_within=WITHIN)
+    for api in both_apis:
+        lock = five.lock(api, name)
+        five.take(api, lock)
+        other = api.Redlock(next(five.orders)[urls], name, ttl=TTL, max_ttl=max_ttl, answer_within=WITHIN)
         with pytest.raises(holdfast.ConfigError, match=says) as error:
-            face.call(other.acquire, blocking=False)
+            api.call(other.acquire, blocking=False)
         assert error.value.parameter == parameter
         lock.lease.check()
-        face.call(lock.release)
+        api.call(lock.release)
         five.nothing_left(name)
     with pytest.raises(holdfast.ConfigError, match="longest lease"):
-        both_faces[0].Redlock(five.urls, name, ttl=2, max_ttl=1)
+        both_apis[0].Redlock(five.urls, name, ttl=2, max_ttl=1)
 
 
 # The program
@@ -600,9 +600,9 @@ def test_cancelled(five: Five, name: str, at: str, fault: Action) -> None:
 
 @pytest.mark.fault(7)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_a_forked_child(five: Five, face: Face, name: str) -> None:
+def test_a_forked_child(five: Five, api: Api, name: str) -> None:
     """Holds nothing, gives nothing back, and may ask for itself; its parent's lease goes on."""
-    lock = five.lock(face, name)
+    lock = five.lock(api, name)
 
     def there_and_back() -> Any:
         with lock:
@@ -612,30 +612,30 @@ def test_a_forked_child(five: Five, face: Face, name: str) -> None:
         async with lock:
             return True
 
-    five.take(face, lock)
+    five.take(api, lock)
     lease = lock.lease
-    seen = in_child(lambda: [run(face, lock.release), lease.remaining(), lease.lost.is_set()])
+    seen = in_child(lambda: [run(api, lock.release), lease.remaining(), lease.lost.is_set()])
     assert seen == ["NotHeld", 0.0, True]
-    face.call(lease.renew, SOON)
+    api.call(lease.renew, SOON)
     five.renewed(lease)
-    face.call(lock.release)
+    api.call(lock.release)
     five.nothing_left(name)
-    assert in_child(lambda: run(face, there_and_back_again if face.name == "asyncio" else there_and_back)) is True
+    assert in_child(lambda: run(api, there_and_back_again if api.name == "asyncio" else there_and_back)) is True
     five.nothing_left(name)
 
 
 @pytest.mark.fault(1, 2)
-def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face], name: str) -> None:
+def test_a_holder_is_stopped_or_killed(five: Five, both_apis: tuple[Api, Api], name: str) -> None:
     """The next client has the lock when the lease is over.
 
     The stopped holder notices when it resumes, and its writes are refused.
     """
-    for face, kill in zip(both_faces, (True, False), strict=True):
-        with Peer(face.name, " ".join(five.urls), name, ttl=1, max_ttl=MAX_TTL) as peer:
+    for api, kill in zip(both_apis, (True, False), strict=True):
+        with Peer(api.name, " ".join(five.urls), name, ttl=1, max_ttl=MAX_TTL) as peer:
             assert peer.ask("lock.acquire()")
             fence = peer.ask("lock.lease.fence")
-            lock = five.lock(face, name)
-            taken = face.start(lock.acquire, timeout=5)
+            lock = five.lock(api, name)
+            taken = api.start(lock.acquire, timeout=5)
             if kill:
                 peer.kill()
             else:
@@ -648,14 +648,14 @@ def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face]
                 assert peer.answer() == (True, 0.0)
                 assert peer.ask("lock.release()") == "LeaseLost"
                 until(lambda lock=lock: set(five.tokens(name)) <= {None, lease_record(lock.lease).token})  # type: ignore[misc]
-            face.call(lock.release)
+            api.call(lock.release)
             five.nothing_left(name)
 
 
 @pytest.mark.fault(2)
-def test_an_answer_that_has_come_counts_however_late_it_is_read(five: Five, face: Face, name: str) -> None:
+def test_an_answer_that_has_come_counts_however_late_it_is_read(five: Five, api: Api, name: str) -> None:
     """A process that was held up while all have answered has no reason to say that nobody did."""
-    with Peer(face.name, " ".join(five.urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN) as peer:
+    with Peer(api.name, " ".join(five.urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN) as peer:
         assert peer.ask("lock.acquire()") is True
         assert peer.ask("lock.release()") is None
         rules = [proxy.on("vote", action="stall") for proxy in five.proxies]
@@ -672,36 +672,36 @@ def test_an_answer_that_has_come_counts_however_late_it_is_read(five: Five, face
 
 
 @pytest.mark.fault(29)
-def test_all_connections_are_cut_while_nobody_asks(five: Five, face: Face, name: str) -> None:
+def test_all_connections_are_cut_while_nobody_asks(five: Five, api: Api, name: str) -> None:
     """By a time-out for idle clients, or by restarts one after the other: the next one who asks need not know."""
-    lock = five.lock(face, name)
-    assert face.call(lock.acquire)
-    face.call(lock.release)
+    lock = five.lock(api, name)
+    assert api.call(lock.acquire)
+    api.call(lock.release)
     five.nothing_left(name)
     links = [link for proxy in five.proxies for link in proxy._links]  # the keeper may open new ones meanwhile
     for client in five.clients:
         client.client_kill_filter(skipme=True, _type="normal")
         client.client_kill_filter(skipme=True, _type="pubsub")
     until(lambda: not any(thread.is_alive() for link in links for thread in link.threads))
-    assert face.call(lock.acquire, blocking=False)
-    face.call(lock.release)
+    assert api.call(lock.acquire, blocking=False)
+    api.call(lock.release)
     five.nothing_left(name)
 
 
 @pytest.mark.turns
 @pytest.mark.fault(22)
-def test_busy_and_a_minority_is_away(five: Five, face: Face, name: str) -> None:
+def test_busy_and_a_minority_is_away(five: Five, api: Api, name: str) -> None:
     """Busy is what it is, whichever of the servers answer first: who waits waits, who does not is told False."""
-    lock, other = five.lock(face, name), five.lock(face, name)
-    five.take(face, lock)
-    face.call(lock.lease.renew, SOON)
+    lock, other = five.lock(api, name), five.lock(api, name)
+    five.take(api, lock)
+    api.call(lock.lease.renew, SOON)
     until(lambda: all(client.pttl(lock.key) <= 1000 * SOON for client in five.clients))
     with_each(MINORITY, lambda number: five.proxies[number].down())
     for _ in range(20):
-        assert face.call(other.acquire, blocking=False) is False
-    taken = face.start(other.acquire, timeout=5)
+        assert api.call(other.acquire, blocking=False) is False
+    taken = api.start(other.acquire, timeout=5)
     stays(lambda: not taken.done(), 0.1)
-    face.call(lock.release)
+    api.call(lock.release)
     assert taken.result(5)
-    face.call(other.release)
+    api.call(other.release)
     five.nothing_left(name)  # where nobody can be told, by the end of the lease

@@ -1,4 +1,4 @@
-"""Redlock as a user sees it, on real servers, with both faces."""
+"""Redlock as a user sees it, on real servers, with both APIs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from holdfast._runtime.drivers import aio_quorum
 from holdfast._runtime.fanout import FanoutPool
 from holdfast._runtime.process import current
 from runtime.faults.test_interrupts import at_every_line
+from support.apis import Aio, Sync
 from support.crowd import Crowd
-from support.faces import Aio, Sync
 from support.servers import PrivateServer, private
 from support.witness import in_thread, until
 
@@ -89,14 +89,14 @@ def three(new_server: NewServer) -> Iterator[Group]:
         yield group
 
 
-class Face:
-    """One of the faces, which has the same words for both."""
+class Api:
+    """One of the APIs, which has the same words for both."""
 
     def __init__(self, kind: str) -> None:
-        self._face = Sync() if kind == "sync" else Aio()
+        self._api = Sync() if kind == "sync" else Aio()
         self.aio = kind != "sync"
-        self.close = self._face.close
-        self.call, self.start = self._face.call, self._face.start
+        self.close = self._api.close
+        self.call, self.start = self._api.call, self._api.start
 
     def lock(self, servers: Any, name: str, **options: Any) -> Any:
         return (aio.Redlock if self.aio else Redlock)(servers, name, **options)
@@ -109,40 +109,40 @@ class Face:
 
 
 @pytest.fixture(params=["sync", "asyncio"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    with contextlib.closing(Face(request.param)) as face:
-        yield face
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with contextlib.closing(Api(request.param)) as api:
+        yield api
 
 
 # Taken and given back
 
 
-def test_a_lease_and_what_it_knows(five: Group, face: Face, name: str) -> None:
-    lock = face.lock(five.urls, name, ttl=30)
+def test_a_lease_and_what_it_knows(five: Group, api: Api, name: str) -> None:
+    lock = api.lock(five.urls, name, ttl=30)
     assert not lock.lease
-    assert not face.call(lock.locked)
-    lease = face.enter(lock)
+    assert not api.call(lock.locked)
+    lease = api.enter(lock)
     assert lock.lease is lease
     assert (lease.name, lease.key) == (lock.name, lock.key) == (name, f"hf:{{{name}}}")
     assert 29 < lease.remaining() < 30
     assert not lease.lost.is_set()
     lease.check()
-    assert face.call(lock.locked)
+    assert api.call(lock.locked)
     until(lambda: None not in five.values(lock.key))
     (token,) = set(five.values(lock.key))
     assert token
     assert all(29_000 < client.pttl(lock.key) <= 30_000 for client in five.clients)
-    face.call(lease.renew, 50)
+    api.call(lease.renew, 50)
     assert 49 < lease.remaining() < 50
     with pytest.raises(ConfigError, match="60"):
-        face.call(lease.renew, 61)
-    face.leave(lock)
+        api.call(lease.renew, 61)
+    api.leave(lock)
     assert lock.lease is None
     assert lease.remaining() == 0
     assert not lease.lost.is_set()
     until(lambda: five.free(name))
     with pytest.raises(NotHeld):
-        face.call(lease.release)
+        api.call(lease.release)
     with pytest.raises(NotHeld):
         lease.check()
 
@@ -164,42 +164,42 @@ def test_with_statements(five: Group, name: str) -> None:
     assert five.urls[0].removeprefix("redis://").removesuffix("/0") in repr(lock)
 
 
-def test_busy_and_who_has_it(five: Group, face: Face, name: str) -> None:
-    holder = face.lock(five.urls, name, ttl=20, label="the holder")
-    other = face.lock(five.urls, name, wait=0.1)
-    assert face.call(holder.acquire)
+def test_busy_and_who_has_it(five: Group, api: Api, name: str) -> None:
+    holder = api.lock(five.urls, name, ttl=20, label="the holder")
+    other = api.lock(five.urls, name, wait=0.1)
+    assert api.call(holder.acquire)
     try:
-        assert face.call(other.acquire, False) is False
-        assert face.call(other.acquire, timeout=0.05) is False
+        assert api.call(other.acquire, False) is False
+        assert api.call(other.acquire, timeout=0.05) is False
         with pytest.raises(ValueError, match="non-blocking"):
-            face.call(other.acquire, False, 1)
+            api.call(other.acquire, False, 1)
         with pytest.raises(LockTimeout) as caught:
-            face.enter(other)
+            api.enter(other)
         error = copied(caught.value)
         assert f":{os.getpid()} (the holder)" in (error.holder or "")
         assert 0.1 <= error.waited < 1.1
         assert 18 < (error.remaining or 0) <= 20
         with pytest.raises(RuntimeError):
-            face.call(other.release)
+            api.call(other.release)
     finally:
-        face.call(holder.release)
-    assert face.call(other.acquire)
-    face.call(other.release)
+        api.call(holder.release)
+    assert api.call(other.acquire)
+    api.call(other.release)
     until(lambda: five.free(name))
 
 
-def test_who_waits_is_told_when_it_is_free(five: Group, face: Face, name: str) -> None:
-    holder, other = face.lock(five.urls, name), face.lock(five.outside, name)
-    face.call(holder.acquire)
+def test_who_waits_is_told_when_it_is_free(five: Group, api: Api, name: str) -> None:
+    holder, other = api.lock(five.urls, name), api.lock(five.outside, name)
+    api.call(holder.acquire)
     fence = holder.lease.fence
-    waiting = face.start(other.acquire)
+    waiting = api.start(other.acquire)
     until(lambda: five.listeners(name))
-    face.call(holder.release)
+    api.call(holder.release)
     started = time.monotonic()
     assert waiting.result(5)
     assert time.monotonic() - started < 0.6, "or it had looked for itself"
     assert other.lease.fence > fence
-    face.call(other.release)
+    api.call(other.release)
     until(lambda: five.free(name))
 
 
@@ -221,13 +221,13 @@ def test_as_the_lock_of_a_condition(five: Group, name: str) -> None:
     assert told == ["waits", "woken"]
 
 
-def test_locks_and_leases_stay_in_their_process(five: Group, face: Face, name: str) -> None:
-    lock = face.lock(five.urls, name)
-    lease = face.enter(lock)
+def test_locks_and_leases_stay_in_their_process(five: Group, api: Api, name: str) -> None:
+    lock = api.lock(five.urls, name)
+    lease = api.enter(lock)
     for what in (lock, lease):
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(what)
-    face.leave(lock)
+    api.leave(lock)
 
 
 # Which servers
@@ -275,13 +275,13 @@ def test_a_synchronous_client_is_refused_in_asyncio() -> None:
         Redlock([redis.asyncio.Redis(port=port) for port in (1, 2, 3)], "x")  # type: ignore[misc]
 
 
-def test_the_same_server_under_two_addresses(five: Group, face: Face, name: str) -> None:
+def test_the_same_server_under_two_addresses(five: Group, api: Api, name: str) -> None:
     urls = [five.urls[0], f"unix://{five.servers[0].socket}", f"unix://{five.servers[0].socket}?db=1"]
     with contextlib.closing(redis.Redis.from_url(urls[2])) as client:
         declare_new(urls, force=True)  # on both databases
         try:
             with pytest.raises(ConfigError, match="are the same server") as caught:
-                face.call(face.lock(urls, name).acquire)
+                api.call(api.lock(urls, name).acquire)
             assert caught.value.parameter == "servers"
             assert not client.exists(f"hf:{{{name}}}")
         finally:
@@ -290,30 +290,30 @@ def test_the_same_server_under_two_addresses(five: Group, face: Face, name: str)
     assert five.free(name)
 
 
-def test_what_others_have_agreed_on(five: Group, face: Face, name: str) -> None:
+def test_what_others_have_agreed_on(five: Group, api: Api, name: str) -> None:
     with pytest.raises(ConfigError, match=r"longest lease \(max_ttl\) is 60 s.*holdfast nodes init --force") as caught:
-        face.call(face.lock(five.urls, name, max_ttl=50).acquire)
+        api.call(api.lock(five.urls, name, max_ttl=50).acquire)
     assert copied(caught.value).parameter == "max_ttl"
     with pytest.raises(ConfigError, match=r"another list of servers.*the same list") as caught:
-        face.call(face.lock(five.urls[:3], name).acquire)
+        api.call(api.lock(five.urls[:3], name).acquire)
     assert caught.value.parameter == "servers"
     assert five.free(name)
 
 
-def test_names_of_ones_own(new_server: NewServer, face: Face, name: str) -> None:
+def test_names_of_ones_own(new_server: NewServer, api: Api, name: str) -> None:
     """Those who know the servers under other addresses agree on names."""
     servers = [new_server(port=True) for _ in range(3)]
     tcp = {f"n{number}": server.url for number, server in enumerate(servers)}
     unix = {f"n{number}": f"unix://{server.socket}" for number, server in reversed([*enumerate(servers)])}
     assert declare_new(tcp) == dict.fromkeys(tcp, "declared new: ready now")
     assert declare_new(unix) == dict.fromkeys(unix, "ready already")
-    one, other = face.lock(tcp, name), face.lock(unix, name, wait=0)
-    lease = face.enter(one)
+    one, other = api.lock(tcp, name), api.lock(unix, name, wait=0)
+    lease = api.enter(one)
     with pytest.raises(LockTimeout):
-        face.enter(other)
-    face.leave(one)
-    assert face.enter(other).fence > lease.fence
-    face.leave(other)
+        api.enter(other)
+    api.leave(one)
+    assert api.enter(other).fence > lease.fence
+    api.leave(other)
     assert declare_new([server.url for server in servers]) == dict.fromkeys(
         [f"127.0.0.1:{server.port}" for server in servers], "not declared: the server belongs to another list of servers"
     )
@@ -321,15 +321,15 @@ def test_names_of_ones_own(new_server: NewServer, face: Face, name: str) -> None
     assert set(declare_new(tcp, max_ttl=5).values()) == {other}
 
 
-def test_somebody_elses_data(five: Group, face: Face, name: str) -> None:
-    lock = face.lock(five.urls, name)
+def test_somebody_elses_data(five: Group, api: Api, name: str) -> None:
+    lock = api.lock(five.urls, name)
     for client in five.clients[:2]:
         client.lpush(lock.key, "x")
-    face.enter(lock)
-    face.leave(lock)
+    api.enter(lock)
+    api.leave(lock)
     five.clients[2].lpush(lock.key, "x")
     with pytest.raises(ConfigError, match="holds a list"):
-        face.call(lock.acquire)
+        api.call(lock.acquire)
     assert [client.type(lock.key) for client in five.clients] == ["list"] * 3 + ["none"] * 2
     for client in five.clients:
         client.delete(lock.key)
@@ -361,19 +361,19 @@ AIO_MAKERS: dict[str, Callable[[PrivateServer], Any]] = {
 def test_clients(five: Group, name: str, kind: str, which: str) -> None:
     makers = MAKERS if kind == "sync" else AIO_MAKERS
     names = [f"127.0.0.1:{server.port}" for server in five.servers]
-    with contextlib.closing(Face(kind)) as face:
+    with contextlib.closing(Api(kind)) as api:
         clients = {name: makers[which](server) for name, server in zip(names, five.servers, strict=True)}
         others: Any = five.urls if which == "unix socket" else five.outside
-        one, other = face.lock(others, name), face.lock(clients, name)
-        face.enter(one)
-        assert face.call(one.locked)
-        assert face.call(other.acquire, False) is False
-        waiting = face.start(other.acquire)
+        one, other = api.lock(others, name), api.lock(clients, name)
+        api.enter(one)
+        assert api.call(one.locked)
+        assert api.call(other.acquire, False) is False
+        waiting = api.start(other.acquire)
         until(lambda: five.listeners(name))
-        face.leave(one)
+        api.leave(one)
         assert waiting.result(5)
-        face.call(other.lease.renew, 20)
-        face.call(other.release)
+        api.call(other.lease.renew, 20)
+        api.call(other.release)
         until(lambda: five.free(name))
         holdfast.close()  # or the keeper may ask one of them again, who opens another connection for it
         for client in clients.values():
@@ -385,16 +385,16 @@ def test_clients(five: Group, name: str, kind: str, which: str) -> None:
 # Servers that are away, or forget
 
 
-def test_too_few_servers(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, max_ttl=1, ttl=1, answer_within=0.4)
-    face.enter(lock)
-    face.leave(lock)
+def test_too_few_servers(three: Group, api: Api, name: str) -> None:
+    lock = api.lock(three.urls, name, max_ttl=1, ttl=1, answer_within=0.4)
+    api.enter(lock)
+    api.leave(lock)
     three.servers[0].kill()
     three.servers[2].pause()
     try:
         started = time.monotonic()
         with pytest.raises(QuorumError) as caught:
-            face.call(lock.acquire)
+            api.call(lock.acquire)
         assert time.monotonic() - started < 0.4 + 1, "the silent one is waited for so long, and once"
         error = copied(caught.value)
         assert (error.name, list(error.nodes)) == (name, [f"unix:{server.socket}" for server in three.servers])
@@ -404,7 +404,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
         assert "needs 2 of its 3 servers" in str(error)
         assert away in str(error)
         with pytest.raises(QuorumError, match="cannot be checked"):
-            face.call(lock.locked)
+            api.call(lock.locked)
         until(lambda: three.clients[1].get(lock.key) is None)
     finally:
         three.servers[2].resume()
@@ -413,10 +413,10 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("how", ["flushed", "deleted", "taken"])
-def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name: str, how: str) -> None:
+def test_a_lease_that_a_majority_forgets_is_lost(three: Group, api: Api, name: str, how: str) -> None:
     told: list[Any] = []
-    lock = face.lock(three.urls, name, ttl=1, max_ttl=1, on_lost=told.append)
-    lease = face.enter(lock)
+    lock = api.lock(three.urls, name, ttl=1, max_ttl=1, on_lost=told.append)
+    lease = api.enter(lock)
     for client in three.clients[:2]:
         if how == "flushed":
             client.flushall()
@@ -432,7 +432,7 @@ def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name:
         lease.check()
     assert caught.value.fence == lease.fence
     with pytest.raises(LeaseLost):
-        face.leave(lock)
+        api.leave(lock)
     assert three.clients[2].get(lock.key) is None, "the last vote is given back all the same"
 
 
@@ -447,63 +447,63 @@ def test_a_lost_lease_cancels_the_body(three: Group, name: str) -> None:
         asyncio.run(main())
 
 
-def test_a_lease_that_a_minority_forgets_is_kept(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
-    lease = face.enter(lock)
+def test_a_lease_that_a_minority_forgets_is_kept(three: Group, api: Api, name: str) -> None:
+    lock = api.lock(three.urls, name, ttl=1, max_ttl=1)
+    lease = api.enter(lock)
     three.clients[0].flushall()
     end = time.monotonic() + lease.remaining()
     until(lambda: time.monotonic() + lease.remaining() > end + 1)
     lease.check()
-    face.leave(lock)
+    api.leave(lock)
     assert not lease.lost.is_set()
 
 
 @pytest.mark.turns
-def test_renewed_and_taken_while_a_minority_is_stopped(three: Group, face: Face, name: str) -> None:
+def test_renewed_and_taken_while_a_minority_is_stopped(three: Group, api: Api, name: str) -> None:
     """For longer than a lease; others are taken meanwhile as quickly as before; nothing is left when it goes on."""
-    lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
-    other = face.lock(three.urls, f"{name}-other", ttl=0.8, max_ttl=1)
+    lock = api.lock(three.urls, name, ttl=1, max_ttl=1)
+    other = api.lock(three.urls, f"{name}-other", ttl=0.8, max_ttl=1)
     three.servers[1].pause()
-    lease = face.enter(lock)
+    lease = api.enter(lock)
     took, end = [], time.monotonic() + 1.2
     while time.monotonic() < end:
         started = time.monotonic()
         with contextlib.suppress(QuorumError):  # on a machine that is busy for long
-            face.call(other.acquire)
-            face.call(other.release)
+            api.call(other.acquire)
+            api.call(other.release)
             took.append(time.monotonic() - started)
         lease.check()
     assert len(took) > 5
     assert sorted(took)[len(took) // 2] < 0.1, "nobody waits for it"
     three.servers[1].resume()
-    face.leave(lock)
+    api.leave(lock)
     until(lambda: three.free(name) and three.free(f"{name}-other"))
 
 
 @pytest.mark.turns
-def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, ttl=1, max_ttl=1, wait=0.1)
+def test_a_restarted_server_does_not_vote_at_once(three: Group, api: Api, name: str) -> None:
+    lock = api.lock(three.urls, name, ttl=1, max_ttl=1, wait=0.1)
     three.servers[0].restart()
-    face.enter(lock)
-    face.leave(lock)
+    api.enter(lock)
+    api.leave(lock)
     three.servers[0].kill()  # or it votes again, if the next lines take a second
     three.servers[1].restart()
     with pytest.raises(QuorumError) as caught:
-        face.enter(lock)
+        api.enter(lock)
     assert "does not vote for another" in list(caught.value.nodes.values())[1]
     three.servers[0].restart()
-    assert face.call(lock.acquire, timeout=5), "when the longest lease is over, which is a second"
-    face.call(lock.release)
+    assert api.call(lock.acquire, timeout=5), "when the longest lease is over, which is a second"
+    api.call(lock.release)
     assert not three.clients[0].exists(lock.key)
 
 
 @pytest.mark.turns
 @pytest.mark.parametrize("kept", [True, False])
-def test_held_locks_after_a_restart_of_all_servers(new_server: NewServer, face: Face, name: str, kept: bool) -> None:
+def test_held_locks_after_a_restart_of_all_servers(new_server: NewServer, api: Api, name: str, kept: bool) -> None:
     """With append-only files they go on; in both cases nothing is granted meanwhile."""
     with contextlib.closing(Group([new_server(appendonly=kept) for _ in range(3)])) as group:
-        lock = face.lock(group.urls, name)
-        lease = face.enter(lock)
+        lock = api.lock(group.urls, name)
+        lease = api.enter(lock)
         for server in group.servers:
             server.kill()
         for server in group.servers:
@@ -511,16 +511,16 @@ def test_held_locks_after_a_restart_of_all_servers(new_server: NewServer, face: 
 
         def refused() -> bool:  # on a busy machine, a server may have no time to say why
             with pytest.raises(QuorumError) as caught:
-                face.enter(face.lock(group.urls, f"{name}-other", wait=0))
+                api.enter(api.lock(group.urls, f"{name}-other", wait=0))
             return "does not vote for another" in str(caught.value)
 
         until(refused)
         if kept:
-            face.call(lease.verify)
-            face.leave(lock)
+            api.call(lease.verify)
+            api.leave(lock)
         else:
             with pytest.raises(LeaseLost):
-                face.call(lease.verify)
+                api.call(lease.verify)
 
 
 # Threads, processes, loops, interrupts
@@ -587,16 +587,16 @@ def test_a_forked_child_holds_nothing_and_spoils_nothing(five: Group, name: str)
     until(lambda: five.free(name) and five.free(f"{name}-child"))
 
 
-def test_closing_gives_everything_back(five: Group, face: Face, name: str) -> None:
-    lock = face.lock(five.urls, name)
-    lease = face.enter(lock)
+def test_closing_gives_everything_back(five: Group, api: Api, name: str) -> None:
+    lock = api.lock(five.urls, name)
+    lease = api.enter(lock)
     holdfast.close()
     until(lambda: five.free(name))
     until(lease.lost.is_set)
     with pytest.raises(LeaseLost, match="the process ends"):
-        face.leave(lock)
-    face.enter(lock)
-    face.leave(lock)
+        api.leave(lock)
+    api.enter(lock)
+    api.leave(lock)
 
 
 def test_loops_that_end(five: Group, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Events, latches and barriers of either face, for tests that are the same for both."""
+"""Events, latches and barriers of either API, for tests that are the same for both."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import holdfast
 from holdfast import aio
 from support.witness import in_thread
 
-FACES = ["threads", "asyncio"]
+APIS = ["threads", "asyncio"]
 
 
 class Either:
     """A barrier, latch or event, whose methods may be called by any thread, and properties asked."""
 
-    def __init__(self, face: str, kind: str, *args: Any, **options: Any) -> None:
-        self.face = face
-        self.made: Any = getattr(aio if face == "asyncio" else holdfast, kind)(*args, **options)
+    def __init__(self, api: str, kind: str, *args: Any, **options: Any) -> None:
+        self.api = api
+        self.made: Any = getattr(aio if api == "asyncio" else holdfast, kind)(*args, **options)
 
     def __call__(self, method: str, *args: Any, **options: Any) -> Any:
         def call() -> Any:
             found = getattr(self.made, method)
             return found(*args, **options) if callable(found) else found
 
-        if self.face == "asyncio":
+        if self.api == "asyncio":
 
             async def awaited() -> Any:
                 found = call()

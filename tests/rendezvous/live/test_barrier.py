@@ -14,7 +14,7 @@ import redis
 
 import holdfast
 from holdfast import Barrier, BrokenBarrier, ConfigError, ServerError, aio
-from rendezvous.live.rendezvous_apis import FACES, Either
+from rendezvous.live.rendezvous_apis import APIS, Either
 from support.peer import Peer
 from support.proxy import Proxy
 from support.witness import in_thread, until, until_in_loop
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from conftest import NewServer
     from support.servers import PrivateServer
 
-faces = pytest.mark.parametrize("face", FACES)
+apis = pytest.mark.parametrize("api", APIS)
 N = 4
 
 
@@ -34,9 +34,9 @@ def waiting(look: redis.Redis, name: str) -> int:
 # As threading.Barrier
 
 
-@faces
-def test_all_go_on_together_again_and_again(face: str, server: PrivateServer, name: str) -> None:
-    barrier = Either(face, "Barrier", server.url, name, N)
+@apis
+def test_all_go_on_together_again_and_again(api: str, server: PrivateServer, name: str) -> None:
+    barrier = Either(api, "Barrier", server.url, name, N)
     came: list[list[int]] = [[], [], []]
 
     def participant() -> list[int]:
@@ -53,8 +53,8 @@ def test_all_go_on_together_again_and_again(face: str, server: PrivateServer, na
     assert (barrier("broken"), barrier("n_waiting"), barrier("parties")) == (False, 0, N)
 
 
-@faces
-def test_the_action_is_run_once_before_anybody_goes_on(face: str, server: PrivateServer, name: str) -> None:
+@apis
+def test_the_action_is_run_once_before_anybody_goes_on(api: str, server: PrivateServer, name: str) -> None:
     ran: list[int] = []
     done: list[int] = []
 
@@ -62,7 +62,7 @@ def test_the_action_is_run_once_before_anybody_goes_on(face: str, server: Privat
         assert done == []
         ran.append(1)
 
-    barrier = Either(face, "Barrier", server.url, name, N, action)
+    barrier = Either(api, "Barrier", server.url, name, N, action)
 
     def participant() -> None:
         number: int = barrier("wait")
@@ -74,21 +74,21 @@ def test_the_action_is_run_once_before_anybody_goes_on(face: str, server: Privat
     assert sorted(done) == list(range(N))
 
 
-@faces
-def test_an_action_that_raises_breaks_it(face: str, server: PrivateServer, name: str) -> None:
+@apis
+def test_an_action_that_raises_breaks_it(api: str, server: PrivateServer, name: str) -> None:
     def action() -> None:
         raise ArithmeticError("no")
 
-    results = Either(face, "Barrier", server.url, name, 3, action).at_once(3, "wait")
+    results = Either(api, "Barrier", server.url, name, 3, action).at_once(3, "wait")
     assert sorted(type(result).__name__ for result in results) == ["ArithmeticError", "BrokenBarrier", "BrokenBarrier"]
     broken = next(result for result in results if isinstance(result, BrokenBarrier))
     assert (broken.reason, f":{os.getpid()}" in str(broken.by)) == ("action", True)
     assert Barrier(server.url, name, 3).broken
 
 
-@faces
-def test_whoever_aborts_breaks_it(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    barrier = Either(face, "Barrier", server.url, name, N)
+@apis
+def test_whoever_aborts_breaks_it(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    barrier = Either(api, "Barrier", server.url, name, N)
     others = [barrier.later("wait") for _ in range(N - 1)]
     until(lambda: waiting(look, name) == N - 1)
     assert barrier("n_waiting") == N - 1
@@ -101,9 +101,9 @@ def test_whoever_aborts_breaks_it(face: str, server: PrivateServer, name: str, l
     assert sorted(barrier.at_once(N, "wait")) == list(range(N))
 
 
-@faces
-def test_a_reset_ends_the_wait_of_all(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    barrier = Either(face, "Barrier", server.url, name, 2)
+@apis
+def test_a_reset_ends_the_wait_of_all(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    barrier = Either(api, "Barrier", server.url, name, 2)
     other = barrier.later("wait")
     until(lambda: waiting(look, name))
     barrier("reset")
@@ -113,9 +113,9 @@ def test_a_reset_ends_the_wait_of_all(face: str, server: PrivateServer, name: st
     assert sorted(barrier.at_once(2, "wait")) == [0, 1]
 
 
-@faces
-def test_who_runs_out_of_time_breaks_it(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    barrier = Either(face, "Barrier", server.url, name, 3)
+@apis
+def test_who_runs_out_of_time_breaks_it(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    barrier = Either(api, "Barrier", server.url, name, 3)
     other = barrier.later("wait")
     until(lambda: waiting(look, name))
     with pytest.raises(BrokenBarrier) as caught:
@@ -125,28 +125,28 @@ def test_who_runs_out_of_time_breaks_it(face: str, server: PrivateServer, name: 
     assert pickle.loads(pickle.dumps(error)).by == error.by  # noqa: S301
     barrier("reset")
     with pytest.raises(BrokenBarrier):
-        Either(face, "Barrier", server.url, name, 3, None, 0.05)("wait")
+        Either(api, "Barrier", server.url, name, 3, None, 0.05)("wait")
     barrier("reset")
     with pytest.raises(BrokenBarrier):
         barrier("wait", 0)
 
 
-@faces
-def test_one_party_is_enough(face: str, server: PrivateServer, name: str) -> None:
-    barrier = Either(face, "Barrier", server.url, name, 1)
+@apis
+def test_one_party_is_enough(api: str, server: PrivateServer, name: str) -> None:
+    barrier = Either(api, "Barrier", server.url, name, 1)
     assert [barrier("wait"), barrier("wait", 0)] == [0, 0]
 
 
-@faces
+@apis
 @pytest.mark.parametrize("parties", [0, -1, 2.0, True, 10_001])
-def test_a_number_of_parties_is_needed(face: str, parties: Any) -> None:
+def test_a_number_of_parties_is_needed(api: str, parties: Any) -> None:
     with pytest.raises(ValueError, match="parties must be"):
-        Either(face, "Barrier", "redis://a", "x", parties)
+        Either(api, "Barrier", "redis://a", "x", parties)
 
 
-@faces
-def test_users_that_disagree_are_told_so(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    two, three = (Either(face, "Barrier", server.url, name, parties) for parties in (2, 3))
+@apis
+def test_users_that_disagree_are_told_so(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    two, three = (Either(api, "Barrier", server.url, name, parties) for parties in (2, 3))
     other = two.later("wait")
     until(lambda: waiting(look, name))
     with pytest.raises(ConfigError, match="created elsewhere with parties=2: all users must pass the same"):
@@ -158,8 +158,8 @@ def test_users_that_disagree_are_told_so(face: str, server: PrivateServer, name:
         holdfast.Event(server.url, name).set()
 
 
-@faces
-def test_with_is_a_wait(face: str, server: PrivateServer, name: str) -> None:
+@apis
+def test_with_is_a_wait(api: str, server: PrivateServer, name: str) -> None:
     """As asyncio.Barrier has it."""
     numbers: list[int] = []
 
@@ -171,7 +171,7 @@ def test_with_is_a_wait(face: str, server: PrivateServer, name: str) -> None:
         with Barrier(server.url, name, 2) as number:
             numbers.append(number)
 
-    for thread in [in_thread(lambda: asyncio.run(enter()) if face == "asyncio" else enter_in_thread()) for _ in range(2)]:
+    for thread in [in_thread(lambda: asyncio.run(enter()) if api == "asyncio" else enter_in_thread()) for _ in range(2)]:
         thread.result(10)
     assert sorted(numbers) == [0, 1]
 
@@ -236,13 +236,13 @@ def test_an_action_may_be_awaited_and_cancelled(server: PrivateServer, name: str
 
 
 @pytest.mark.turns
-@faces
+@apis
 @pytest.mark.parametrize("acting", [False, True])
 def test_a_killed_participant_breaks_it_for_the_others(
-    face: str, acting: bool, server: PrivateServer, name: str, look: redis.Redis
+    api: str, acting: bool, server: PrivateServer, name: str, look: redis.Redis
 ) -> None:
     ttl = 0.9
-    barrier = Either(face, "Barrier", server.url, name, 3, ttl=ttl)
+    barrier = Either(api, "Barrier", server.url, name, 3, ttl=ttl)
     with Peer("sync", server.url, "x") as peer:
         others = [barrier.later("wait") for _ in range(2 if acting else 1)]
         until(lambda: waiting(look, name) == len(others))
@@ -262,11 +262,11 @@ def test_a_killed_participant_breaks_it_for_the_others(
     assert barrier("broken")
 
 
-@faces
+@apis
 def test_a_participant_that_stops_is_as_good_as_dead_and_told_so_when_it_goes_on(
-    face: str, server: PrivateServer, name: str, look: redis.Redis
+    api: str, server: PrivateServer, name: str, look: redis.Redis
 ) -> None:
-    barrier = Either(face, "Barrier", server.url, name, 3, ttl=0.4)
+    barrier = Either(api, "Barrier", server.url, name, 3, ttl=0.4)
     with Peer("sync", server.url, "x") as peer:
         peer.tell(f"holdfast.Barrier(url, {name!r}, 3, ttl=0.4).wait()")
         until(lambda: waiting(look, name))
@@ -278,13 +278,13 @@ def test_a_participant_that_stops_is_as_good_as_dead_and_told_so_when_it_goes_on
         assert peer.answer() == "BrokenBarrier"
 
 
-@faces
+@apis
 @pytest.mark.parametrize("action", ["lose", "cut"])
 def test_who_comes_once_counts_once_though_an_answer_gets_lost(
-    face: str, action: Any, server: PrivateServer, name: str, look: redis.Redis
+    api: str, action: Any, server: PrivateServer, name: str, look: redis.Redis
 ) -> None:
     with Proxy(server) as proxy:
-        barrier = Either(face, "Barrier", proxy.url, name, 2)
+        barrier = Either(api, "Barrier", proxy.url, name, 2)
         lost = proxy.on("other", action=action)
         first = barrier.later("wait", 10)
         until(lambda: lost.requests and waiting(look, name) == 1)
@@ -293,11 +293,11 @@ def test_who_comes_once_counts_once_though_an_answer_gets_lost(
         holdfast.close()
 
 
-@faces
+@apis
 def test_who_waited_is_told_when_the_server_has_forgotten_it(
-    face: str, server: PrivateServer, name: str, look: redis.Redis
+    api: str, server: PrivateServer, name: str, look: redis.Redis
 ) -> None:
-    barrier = Either(face, "Barrier", server.url, name, 3, ttl=1)
+    barrier = Either(api, "Barrier", server.url, name, 3, ttl=1)
     other = barrier.later("wait")
     until(lambda: waiting(look, name))
     look.delete(*look.keys(f"hf:{{{name}}}*"))
@@ -306,10 +306,10 @@ def test_who_waited_is_told_when_the_server_has_forgotten_it(
     assert barrier("broken"), "and whoever comes is told so, too"
 
 
-@faces
-def test_without_a_server_an_error_says_so(face: str, new_server: NewServer) -> None:
+@apis
+def test_without_a_server_an_error_says_so(api: str, new_server: NewServer) -> None:
     server = new_server()
-    barrier = Either(face, "Barrier", server.url, "x", 2)
+    barrier = Either(api, "Barrier", server.url, "x", 2)
     server.kill()
     with pytest.raises(ServerError, match=r"Barrier 'x': "):
         barrier("wait")

@@ -18,7 +18,7 @@ import redis.asyncio
 import holdfast
 from holdfast import ConfigError, CountDownLatch, Event, ServerError, aio
 from holdfast._core.rendezvous import latch as core
-from rendezvous.live.rendezvous_apis import FACES, Either
+from rendezvous.live.rendezvous_apis import APIS, Either
 from support.peer import Peer
 from support.proxy import Proxy
 from support.witness import Monitor, in_thread, until, until_in_loop
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from conftest import NewServer
     from support.servers import PrivateServer
 
-faces = pytest.mark.parametrize("face", FACES)
+apis = pytest.mark.parametrize("api", APIS)
 
 
 def listed(look: redis.Redis, name: str) -> int:
@@ -38,22 +38,22 @@ def listed(look: redis.Redis, name: str) -> int:
 # As threading.Event
 
 
-@faces
-def test_it_is_set_until_it_is_cleared(face: str, server: PrivateServer, name: str) -> None:
-    event = Either(face, "Event", server.url, name)
+@apis
+def test_it_is_set_until_it_is_cleared(api: str, server: PrivateServer, name: str) -> None:
+    event = Either(api, "Event", server.url, name)
     assert not event("is_set")
     for _ in range(2):
         event("set")
         assert event("is_set")
-    assert Either(face, "Event", server.url, name)("is_set"), "for another one of this name"
+    assert Either(api, "Event", server.url, name)("is_set"), "for another one of this name"
     for _ in range(2):
         event("clear")
         assert not event("is_set")
 
 
-@faces
-def test_all_who_wait_are_released(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    event = Either(face, "Event", server.url, name)
+@apis
+def test_all_who_wait_are_released(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    event = Either(api, "Event", server.url, name)
     waiting = [event.later("wait") for _ in range(5)]
     until(lambda: listed(look, name))
     assert not any(future.done() for future in waiting)
@@ -63,9 +63,9 @@ def test_all_who_wait_are_released(face: str, server: PrivateServer, name: str, 
     assert event("wait", 0.0) is True
 
 
-@faces
-def test_a_wait_ends_when_its_time_is_over(face: str, server: PrivateServer, name: str) -> None:
-    event = Either(face, "Event", server.url, name)
+@apis
+def test_a_wait_ends_when_its_time_is_over(api: str, server: PrivateServer, name: str) -> None:
+    event = Either(api, "Event", server.url, name)
     assert event("wait", 0.0) is False
     assert event("wait", -1.0) is False
     started = time.monotonic()
@@ -73,11 +73,11 @@ def test_a_wait_ends_when_its_time_is_over(face: str, server: PrivateServer, nam
     assert 0.3 <= time.monotonic() - started < 3
 
 
-@faces
+@apis
 def test_who_waits_is_released_even_if_it_is_cleared_at_once(
-    face: str, server: PrivateServer, name: str, monitor: Monitor
+    api: str, server: PrivateServer, name: str, monitor: Monitor
 ) -> None:
-    event, setter = Either(face, "Event", server.url, name), Event(server.url, name)
+    event, setter = Either(api, "Event", server.url, name), Event(server.url, name)
     assert not setter.is_set()
     monitor.commands()
     waiting = [event.later("wait", 10.0) for _ in range(5)]
@@ -120,12 +120,12 @@ def test_who_waits_polls_nothing(server: PrivateServer, name: str, look: redis.R
     assert waiting.result(5) is True
 
 
-@faces
+@apis
 def test_a_message_that_got_lost_is_made_good(
-    face: str, server: PrivateServer, name: str, look: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    api: str, server: PrivateServer, name: str, look: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "LISTEN_S", 0.2)
-    event = Either(face, "Event", server.url, name)
+    event = Either(api, "Event", server.url, name)
     waiting = event.later("wait", 10.0)
     until(lambda: listed(look, name))
     look.delete(f"hf:{{{name}}}:waiters")
@@ -151,13 +151,13 @@ def test_when_who_looks_for_all_gives_up_another_one_does(server: PrivateServer,
     asyncio.run(main())
 
 
-@faces
-def test_a_stop_flag_reaches_another_process(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    module = "holdfast.aio" if face == "asyncio" else "holdfast"
-    with Peer("asyncio" if face == "asyncio" else "sync", server.url, "x") as peer:
+@apis
+def test_a_stop_flag_reaches_another_process(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    module = "holdfast.aio" if api == "asyncio" else "holdfast"
+    with Peer("asyncio" if api == "asyncio" else "sync", server.url, "x") as peer:
         peer.tell(f"{module}.Event(url, {name!r}).wait()")
         until(lambda: listed(look, name))
-        Either(face, "Event", server.url, name)("set")
+        Either(api, "Event", server.url, name)("set")
         assert peer.answer(10) is True
 
 
@@ -187,9 +187,9 @@ def test_it_is_kept_while_somebody_waits(server: PrivateServer, name: str, look:
 # As Java's CountDownLatch
 
 
-@faces
-def test_it_opens_when_all_are_done(face: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
-    latch = Either(face, "CountDownLatch", server.url, name, 3)
+@apis
+def test_it_opens_when_all_are_done(api: str, server: PrivateServer, name: str, look: redis.Redis) -> None:
+    latch = Either(api, "CountDownLatch", server.url, name, 3)
     assert latch("count") == 3
     waiting = latch.later("wait")
     until(lambda: listed(look, name))
@@ -204,19 +204,19 @@ def test_it_opens_when_all_are_done(face: str, server: PrivateServer, name: str,
     assert (latch("wait", 0.0), latch("count")) == (False, 3)
 
 
-@faces
-def test_what_has_a_name_counts_once(face: str, server: PrivateServer, name: str) -> None:
-    latch = Either(face, "CountDownLatch", server.url, name, 3)
+@apis
+def test_what_has_a_name_counts_once(api: str, server: PrivateServer, name: str) -> None:
+    latch = Either(api, "CountDownLatch", server.url, name, 3)
     assert [latch("count_down", by=by) for by in ("a", "b", "a")] == [2, 1, 1]
     latch("reset")
     assert latch("count_down", by="a") == 2
 
 
-@faces
+@apis
 @pytest.mark.parametrize("action", ["lose", "cut"])
-def test_a_call_counts_once_though_its_answer_gets_lost(face: str, action: Any, server: PrivateServer, name: str) -> None:
+def test_a_call_counts_once_though_its_answer_gets_lost(api: str, action: Any, server: PrivateServer, name: str) -> None:
     with Proxy(server) as proxy:
-        latch = Either(face, "CountDownLatch", proxy.url, name, 3)
+        latch = Either(api, "CountDownLatch", proxy.url, name, 3)
         lost = proxy.on("other", action=action)
         assert latch("count_down") == 2
         assert len(lost.requests) == 1
@@ -238,12 +238,12 @@ def test_users_that_disagree_are_told_so(server: PrivateServer, name: str) -> No
     assert CountDownLatch(server.url, name, 4).count == 4
 
 
-@faces
+@apis
 def test_who_waits_is_told_when_the_server_has_lost_what_was_counted(
-    face: str, server: PrivateServer, name: str, look: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    api: str, server: PrivateServer, name: str, look: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "LISTEN_S", 0.2)
-    latch = Either(face, "CountDownLatch", server.url, name, 3)
+    latch = Either(api, "CountDownLatch", server.url, name, 3)
     latch("count_down")
     waiting = latch.later("wait", 10.0)
     until(lambda: listed(look, name))
@@ -265,15 +265,15 @@ def test_workers_count_down_from_several_processes(server: PrivateServer, name: 
 
 
 @pytest.mark.parametrize("kind", ["Event", "CountDownLatch", "Barrier"])
-@faces
-def test_several_servers_are_refused_with_the_reason(face: str, kind: str) -> None:
+@apis
+def test_several_servers_are_refused_with_the_reason(api: str, kind: str) -> None:
     more = () if kind == "Event" else (2,)
     with pytest.raises(ConfigError, match=f"{kind} needs one server, not several independent ones") as caught:
-        Either(face, kind, ["redis://a", "redis://b", "redis://c"], "x", *more)
+        Either(api, kind, ["redis://a", "redis://b", "redis://c"], "x", *more)
     assert caught.value.parameter == "client"
     with pytest.raises(ConfigError, match=r"keep must be between 1 and"):
-        Either(face, kind, "redis://a", "x", *more, keep=0)
-    made: Any = Either(face, kind, "redis://a", "x", *more).made
+        Either(api, kind, "redis://a", "x", *more, keep=0)
+    made: Any = Either(api, kind, "redis://a", "x", *more).made
     assert kind in repr(made)
     with pytest.raises(TypeError, match=r"cannot be pickled: make another one"):
         pickle.dumps(made)
@@ -287,30 +287,30 @@ def test_a_count_is_a_whole_number_from_one(count: Any) -> None:
         CountDownLatch("redis://a", "x", 3).count_down(count)
 
 
-@faces
-def test_a_lock_of_the_same_name_is_left_alone(face: str, server: PrivateServer, name: str) -> None:
+@apis
+def test_a_lock_of_the_same_name_is_left_alone(api: str, server: PrivateServer, name: str) -> None:
     held = "it is the name of a lock that is held"
     with holdfast.Lock(server.url, name), pytest.raises(ConfigError, match=held):
-        Either(face, "Event", server.url, name)("set")
+        Either(api, "Event", server.url, name)("set")
     Event(server.url, name).set()
     with pytest.raises(ConfigError, match="it is the name of an event"):
         holdfast.Lock(server.url, name, wait=0).acquire()
 
 
-@faces
-def test_without_a_server_an_error_says_so(face: str, new_server: NewServer) -> None:
+@apis
+def test_without_a_server_an_error_says_so(api: str, new_server: NewServer) -> None:
     server = new_server()
-    event = Either(face, "Event", server.url, "x")
+    event = Either(api, "Event", server.url, "x")
     server.kill()
     for method in ("is_set", "set", "wait"):
         with pytest.raises(ServerError, match=r"Event 'x': "):
             event(method)
 
 
-@faces
-def test_a_server_that_goes_away_and_comes_back_is_waited_for(face: str, new_server: NewServer) -> None:
+@apis
+def test_a_server_that_goes_away_and_comes_back_is_waited_for(api: str, new_server: NewServer) -> None:
     server = new_server(appendonly=True)
-    event = Either(face, "Event", server.url, "x")
+    event = Either(api, "Event", server.url, "x")
     waiting = event.later("wait", 20.0)
     with redis.Redis.from_url(server.url, decode_responses=True) as look:
         until(lambda: listed(look, "x"))

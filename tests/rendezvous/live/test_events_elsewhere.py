@@ -10,14 +10,14 @@ import redis
 
 import holdfast
 from holdfast import BrokenBarrier, aio
-from rendezvous.live.rendezvous_apis import FACES, Either
+from rendezvous.live.rendezvous_apis import APIS, Either
 from single_flight.live.test_cache_elsewhere import Tunnelled
 from support.clusters import Cluster, cluster
 from support.sentinels import Sentinels
 from support.servers import PrivateServer
 from support.witness import until
 
-faces = pytest.mark.parametrize("face", FACES)
+apis = pytest.mark.parametrize("api", APIS)
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,10 @@ def nodes() -> Iterator[Cluster]:
         holdfast.close()
 
 
-def use(face: str, client: object, name: str) -> None:
+def use(api: str, client: object, name: str) -> None:
     """All that they do, and who waits is told."""
-    event = Either(face, "Event", client, f"{name} event")
-    latch = Either(face, "CountDownLatch", client, f"{name} latch", 1)
+    event = Either(api, "Event", client, f"{name} event")
+    latch = Either(api, "CountDownLatch", client, f"{name} latch", 1)
     waiting = [event.later("wait", 20), latch.later("wait", 20)]
     until(lambda: not any(future.done() for future in waiting))
     event("set")
@@ -39,7 +39,7 @@ def use(face: str, client: object, name: str) -> None:
     assert waiting[1].result(10) is True
     assert waiting[0].done() or event("set") is None
     assert waiting[0].result(10) is True
-    barrier = Either(face, "Barrier", client, f"{name} barrier", 2, lambda: None)
+    barrier = Either(api, "Barrier", client, f"{name} barrier", 2, lambda: None)
     assert sorted(barrier.at_once(2, "wait")) == [0, 1]
     other = barrier.later("wait")
     until(lambda: barrier("n_waiting"))
@@ -49,16 +49,16 @@ def use(face: str, client: object, name: str) -> None:
     assert ":" in str(error.by), "who it was"
 
 
-@faces
-def test_on_a_cluster(nodes: Cluster, face: str, name: str) -> None:
+@apis
+def test_on_a_cluster(nodes: Cluster, api: str, name: str) -> None:
     for number in range(2):  # on different shards, as a rule
-        use(face, nodes.url, f"{name}-{number}")
+        use(api, nodes.url, f"{name}-{number}")
 
 
 def test_behind_sentinels(name: str) -> None:
     with Sentinels(down_after=5) as running:
-        for face in FACES:
-            use(face, running.url, f"{name}-{face}")
+        for api in APIS:
+            use(api, running.url, f"{name}-{api}")
         holdfast.close()
 
 

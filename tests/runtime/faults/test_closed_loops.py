@@ -20,7 +20,7 @@ from holdfast import aio
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.process import current
 from quorum.live.test_redlock import Group
-from support.faces import Admin, Sync, until
+from support.apis import Admin, Sync, until
 from support.servers import PrivateServer
 from support.witness import lease_record, local_queue, waiting_here
 
@@ -71,14 +71,14 @@ def test_those_behind_the_tasks_of_closed_loops(server: PrivateServer, admin: Ad
     holder = holdfast.Lock(server.url, name, ttl=5)
     holder.acquire()
     left_in_the_queue(holder, server.url, name, dead)
-    face, order, waiting = Sync(), [], []
+    api, order, waiting = Sync(), [], []
 
     def turn(number: int) -> None:
         with holdfast.Lock(server.url, name, ttl=5):
             order.append(number)
 
     for number in range(3):
-        waiting.append(face.start(turn, number))
+        waiting.append(api.start(turn, number))
         until(lambda: waiting_here(holder) == dead + number + 1)  # noqa: B023
     holder.release()
     for future in waiting:
@@ -127,10 +127,10 @@ def test_a_lock_of_a_closed_loop_is_given_back(server: PrivateServer, name: str,
 
 
 def test_the_next_one_in_the_process_has_it(server: PrivateServer, admin: Admin, name: str) -> None:
-    lock, face = aio.Lock(server.url, name, ttl=30), Sync()
+    lock, api = aio.Lock(server.url, name, ttl=30), Sync()
     taken_in_a_closed_loop(lock)
     patient = holdfast.Lock(server.url, name, ttl=5)
-    waiting = face.start(patient.acquire)
+    waiting = api.start(patient.acquire)
     until(lambda: waiting_here(patient) == 1)
     with pytest.raises(RuntimeError, match="closed"):
         asyncio.run(lock.release())
@@ -194,7 +194,7 @@ def test_a_lock_object_that_a_closed_loop_awaits_is_free_to_be_used(server: Priv
 
 def test_a_turn_that_a_closed_loop_has_not_looked_at_is_taken_from_it(server: PrivateServer, name: str) -> None:
     """It was woken, and its loop closed before it went on."""
-    holder, face = holdfast.Lock(server.url, name, ttl=5), Sync()
+    holder, api = holdfast.Lock(server.url, name, ttl=5), Sync()
     holder.acquire()
     loop = asyncio.new_event_loop()
     task = loop.create_task(aio.Lock(server.url, name, ttl=5).acquire())
@@ -204,19 +204,19 @@ def test_a_turn_that_a_closed_loop_has_not_looked_at_is_taken_from_it(server: Pr
     holder.release()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
-    assert face.start(holder.acquire).result(5)
+    assert api.start(holder.acquire).result(5)
     holder.release()
 
 
 def test_those_behind_a_turn_that_a_closed_loop_has_not_looked_at(server: PrivateServer, name: str) -> None:
     """They stood in line before the loop was closed, and nobody comes after them."""
-    holder, patient, face = holdfast.Lock(server.url, name, ttl=5), holdfast.Lock(server.url, name, ttl=5), Sync()
+    holder, patient, api = holdfast.Lock(server.url, name, ttl=5), holdfast.Lock(server.url, name, ttl=5), Sync()
     holder.acquire()
     loop = asyncio.new_event_loop()
     task = loop.create_task(aio.Lock(server.url, name, ttl=5).acquire())
     while waiting_here(holder) == 0:
         loop.run_until_complete(asyncio.sleep(0.001))
-    waiting = face.start(patient.acquire)
+    waiting = api.start(patient.acquire)
     until(lambda: waiting_here(holder) == 2)
     holder.release()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -420,9 +420,9 @@ def test_whenever_a_loop_is_closed_the_next_one_has_the_lock(
     server: PrivateServer, name: str, kind: str, connected: str, referred: str
 ) -> None:
     """However far its task has come with taking it, and whether or not anybody refers to the task."""
-    face, waiting, tasks = Sync(), [], []
+    api, waiting, tasks = Sync(), [], []
     for which, task in closed_at_each_step(kind, server, name, connected):
-        waiting.append(face.start(use, HALVES[kind][1](server.url, which, ttl=60)))
+        waiting.append(api.start(use, HALVES[kind][1](server.url, which, ttl=60)))
         if referred == "referred":
             tasks.append(task)
         del task
@@ -454,7 +454,7 @@ def test_whenever_a_loop_is_closed_the_lock_is_soon_free(
 def test_a_place_at_the_server_of_a_task_of_a_closed_loop(server: PrivateServer, name: str, kind: str) -> None:
     """Those behind it come before its lease would have ended, also when it was granted the lock just before its loop closed."""
     inside, outside = HALVES[kind]
-    face, waiting, tasks = Sync(), [], []
+    api, waiting, tasks = Sync(), [], []
     for turns in range(4):
         which = f"{name}-{turns}"
         holder = holdfast.MultiLock(server.url, [which, f"{which}-too"]) if kind == "MultiLock" else outside(server.url, which)
@@ -465,7 +465,7 @@ def test_a_place_at_the_server_of_a_task_of_a_closed_loop(server: PrivateServer,
         for _ in range(20):
             loop.run_until_complete(asyncio.sleep(0.01))
         assert not task.done()
-        waiting.append(face.start(use, outside(server.url, which, ttl=60)))
+        waiting.append(api.start(use, outside(server.url, which, ttl=60)))
         holder.release()
         for _ in range(turns):
             loop.run_until_complete(asyncio.sleep(0))

@@ -15,8 +15,8 @@ import redis.asyncio
 import holdfast
 from holdfast import aio
 from runtime.faults.test_closed_loops import use
+from support.apis import Sync, until
 from support.clusters import Cluster, cluster
-from support.faces import Sync, until
 from support.loops import UVLOOP
 from support.servers import PrivateServer
 
@@ -141,11 +141,11 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 @pytest.mark.parametrize("kind", ["Lock", "MultiLock"])
 def test_whenever_a_loop_is_closed_the_next_one_has_the_lock(place: Place, name: str, kind: str, connected: bool) -> None:
     inside, outside = KINDS[kind]
-    face, waiting, tasks = Sync(), [], []
+    api, waiting, tasks = Sync(), [], []
     for steps in range(1, 13) if place.ours else range(1, 4):
         which = f"{name}-{steps}"
         tasks.append(closed_after(steps, inside(place.client(), which, ttl=place.ttl), place, connected))
-        waiting.append(face.start(use, outside(place.url, which, ttl=30)))
+        waiting.append(api.start(use, outside(place.url, which, ttl=30)))
     for future in waiting:
         future.result(10)
 
@@ -209,11 +209,11 @@ def test_the_server_is_restarted_before_a_task_of_a_closed_loop_is_ended(
     server = new_server(port=True, appendonly=kept)
     inside, outside = KINDS[kind]
     place = Place(server.url, lambda _: server, lambda: server.url)
-    face, waiting, tasks = Sync(), [], []
+    api, waiting, tasks = Sync(), [], []
     for steps in (1, 2, 4, 8):
         which = f"{name}-{steps}"
         tasks.append(closed_after(steps, inside(server.url, which, ttl=30), place, steps < 4))
         waiting.append(which)
     server.restart()
-    for future in [face.start(use, outside(server.url, which, ttl=30, wait=10)) for which in waiting]:
+    for future in [api.start(use, outside(server.url, which, ttl=30, wait=10)) for which in waiting]:
         future.result(12)

@@ -23,7 +23,7 @@ from holdfast._net.resolve import resolve
 from holdfast._net.sync_connection import Connection
 from holdfast._runtime.process import current
 from runtime.faults.handler_points import HOME, at_every_point
-from support.faces import Aio, until
+from support.apis import Aio, until
 from support.servers import PrivateServer
 
 pytestmark = pytest.mark.fault(11)
@@ -152,7 +152,7 @@ def test_interrupted_at_each_point_of_dropping(server: PrivateServer, name: str)
 
 
 def test_a_new_asyncio_lock_for_each_use(server: PrivateServer, name: str) -> None:
-    face = Aio()
+    api = Aio()
     seen: set[str] = set()
 
     async def uses() -> None:
@@ -174,8 +174,8 @@ def test_a_new_asyncio_lock_for_each_use(server: PrivateServer, name: str) -> No
         finally:
             sys.setprofile(None)
 
-    face.call(traced)
-    face.close()
+    api.call(traced)
+    api.close()
     assert seen == set()
 
 

@@ -21,7 +21,7 @@ import holdfast.aio
 from holdfast import _lazy
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._lazy import later
-from support.faces import Admin, Face, at_most, until
+from support.apis import Admin, Api, at_most, until
 from support.peer import Peer
 from support.servers import PrivateServer
 from support.witness import lease_record
@@ -55,35 +55,35 @@ def in_child(action: Callable[[], Any]) -> Any:
     return ast.literal_eval(said.decode())
 
 
-def run(face: Face, what: Callable[..., Any], *args: Any) -> Any:
-    """`face.call` in a child, where the thread of its event loop does not exist: the result, or the error's name."""
+def run(api: Api, what: Callable[..., Any], *args: Any) -> Any:
+    """`api.call` in a child, where the thread of its event loop does not exist: the result, or the error's name."""
     try:
-        return asyncio.run(what(*args)) if face.name == "asyncio" else what(*args)
+        return asyncio.run(what(*args)) if api.name == "asyncio" else what(*args)
     except Exception as error:
         return type(error).__name__
 
 
 @pytest.mark.fault(7)
-def test_row_7_a_child_holds_nothing(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_7_a_child_holds_nothing(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: release raises NotHeld, remaining is 0, check raises; the parent's lock stays and is renewed."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
     lease, token = lock.lease, admin.token()
     seen = in_child(
         lambda: [
-            run(face, lock.release),
-            run(face, lease.release),
-            run(face, lease.renew),
+            run(api, lock.release),
+            run(api, lease.release),
+            run(api, lease.renew),
             lease.remaining(),
             lease.lost.is_set(),
-            run(face, lock.acquire, False),
+            run(api, lock.acquire, False),
         ]
     )
     assert seen == ["NotHeld", "NotHeld", "NotHeld", 0.0, True, False]
     admin.renewed()
     assert admin.token() == token
     assert not lease.lost.is_set()
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
@@ -101,31 +101,31 @@ def test_row_7_the_error_in_a_child_says_whose_the_lease_is(server: PrivateServe
 
 
 @pytest.mark.fault(7)
-def test_row_7_a_child_leaves_a_with_and_nothing_happens(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_7_a_child_leaves_a_with_and_nothing_happens(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: in redis-py the child released the parent's lock here."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    enter, leave = ("__enter__", "__exit__") if face.name == "sync" else ("__aenter__", "__aexit__")
-    face.call(getattr(lock, enter))
+    lock = api.Lock(server.url, name, ttl=TTL)
+    enter, leave = ("__enter__", "__exit__") if api.name == "sync" else ("__aenter__", "__aexit__")
+    api.call(getattr(lock, enter))
     token = admin.token()
-    assert in_child(lambda: run(face, getattr(lock, leave), None, None, None)) is None
+    assert in_child(lambda: run(api, getattr(lock, leave), None, None, None)) is None
     assert admin.token() == token
-    face.call(getattr(lock, leave), None, None, None)
+    api.call(getattr(lock, leave), None, None, None)
     admin.nothing_left()
 
 
 @pytest.mark.fault(7)
-def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_7_a_child_has_locks_of_its_own(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: by its parent's lock object and by new ones, with renewal, waiting, and tokens of its own."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    shared = face.Lock(server.url, f"{name} of the child", ttl=TTL)
-    assert face.call(lock.acquire)
-    assert face.call(shared.acquire)
-    face.call(shared.release)
+    lock = api.Lock(server.url, name, ttl=TTL)
+    shared = api.Lock(server.url, f"{name} of the child", ttl=TTL)
+    assert api.call(lock.acquire)
+    assert api.call(shared.acquire)
+    api.call(shared.release)
     token = admin.token()
     assert token is not None
 
     def child() -> list[Any]:
-        own = face.Lock(server.url, name, ttl=TTL)
+        own = api.Lock(server.url, name, ttl=TTL)
 
         async def use_async() -> list[Any]:
             async with shared as lease:
@@ -139,7 +139,7 @@ def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, a
                 lease.check()
                 return [lease_record(lease).token, own.acquire(timeout=0.2)]
 
-        return [*run(face, use_async if face.name == "asyncio" else use), len(admin_places())]
+        return [*run(api, use_async if api.name == "asyncio" else use), len(admin_places())]
 
     def admin_places() -> list[str]:
         with closing(Admin(server, name)) as own:
@@ -153,23 +153,23 @@ def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, a
     assert child_token.split(".")[0] != token.split(".")[0]
     assert (taken, places) == (False, 0)
     assert admin.token() == token
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(7)
-def test_row_7_a_child_is_told_nothing_of_its_parents_loss(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_7_a_child_is_told_nothing_of_its_parents_loss(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: a lease that the child does not hold cannot be lost there: no callback, no thread."""
     told: list[int] = []
-    lock = face.Lock(server.url, name, ttl=0.5, renew=False, on_lost=lambda _: told.append(os.getpid()))
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=0.5, renew=False, on_lost=lambda _: told.append(os.getpid()))
+    assert api.call(lock.acquire)
     lease = lock.lease
 
     def child() -> list[Any]:
         threading.Event().wait(0.6)
         lease.lost.is_set()
         threading.Event().wait(0.05)
-        return [run(face, lease.check), [t.name for t in threading.enumerate() if t.name.startswith("holdfast")], told]
+        return [run(api, lease.check), [t.name for t in threading.enumerate() if t.name.startswith("holdfast")], told]
 
     assert in_child(child) == ["NotHeld", [], []]
     until(lambda: told == [os.getpid()])
@@ -182,14 +182,14 @@ def connections(admin: Admin) -> list[str]:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("state", ["held", "waiting"])
-def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_server: NewServer, name: str, state: str) -> None:
+def test_danger_inherited_sockets_do_not_outlive_the_parent(api: Api, new_server: NewServer, name: str, state: str) -> None:
     """Danger "inherited inbox socket": the parent is killed, its child lives on; the server sees every connection end."""
     server = new_server()
     admin = Admin(server, name)
     admin.redis.acl_setuser("peer", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"])
     blocker = holdfast.FairLock(server.url, name, ttl=30)
-    with Peer(face.name, server.url.replace("unix://", "unix://peer:secret@"), name, ttl=30) as peer:
-        peer.ask("holdfast.fencing.accept(url, 'something', 1)")  # a pooled connection of the sync face
+    with Peer(api.name, server.url.replace("unix://", "unix://peer:secret@"), name, ttl=30) as peer:
+        peer.ask("holdfast.fencing.accept(url, 'something', 1)")  # a pooled connection of the sync API
         if state == "waiting":
             assert blocker.acquire()
         peer.ask("start(lock.acquire)")
@@ -204,13 +204,13 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
         assert admin.redis.publish(f"hf:inbox:{process}", "1 x 1") == 0
         os.kill(child, 0)  # it is alive
         if state == "waiting":
-            lock = face.FairLock(server.url, name, ttl=5)
-            taken = face.start(lock.acquire, timeout=5)
+            lock = api.FairLock(server.url, name, ttl=5)
+            taken = api.start(lock.acquire, timeout=5)
             until(lambda: len(admin.places()) == 2)
             with at_most(CLAIM_WINDOW_S / 2):  # nothing is claimed for the one that is dead
                 blocker.release()
                 assert taken.result(5)
-            face.call(lock.release)
+            api.call(lock.release)
     admin.close()
 
 
@@ -249,7 +249,7 @@ def test_row_7_a_child_that_ends_normally_takes_nothing_along(server: PrivateSer
 @pytest.mark.turns
 @pytest.mark.fault(7)
 def test_row_7_a_thread_of_the_parent_may_be_anywhere_at_the_fork(
-    face: Face, server: PrivateServer, admin: Admin, name: str
+    api: Api, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """Row 7: forked again and again while other threads acquire and release: no child hangs on a mutex nobody will free."""
     stop = threading.Event()
@@ -271,8 +271,8 @@ def test_row_7_a_thread_of_the_parent_may_be_anywhere_at_the_fork(
         thread.start()
     try:
         for number in range(20):
-            lock = face.Lock(server.url, f"{name} child {number}", ttl=5)
-            assert in_child(lambda lock=lock: run(face, face.taken_and_given_back, lock)) is True  # type: ignore[misc]
+            lock = api.Lock(server.url, f"{name} child {number}", ttl=5)
+            assert in_child(lambda lock=lock: run(api, api.taken_and_given_back, lock)) is True  # type: ignore[misc]
     finally:
         sys.setswitchinterval(interval)
         stop.set()

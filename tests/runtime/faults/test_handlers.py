@@ -23,8 +23,8 @@ from holdfast._api.lease import core_of
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
 from quorum.live.test_redlock import Group
+from support.apis import Admin, Sync, until
 from support.crowd import Crowd
-from support.faces import Admin, Sync, until
 from support.servers import PrivateServer
 from support.witness import lease_record
 
@@ -313,11 +313,11 @@ def test_a_handler_asks_for_the_event_of_a_lease(server: PrivateServer, admin: A
 
 def test_a_handler_asks_a_waiting_thread_to_stop(server: PrivateServer, name: str) -> None:
     """A wait inside a change is refused at once, because it could never end."""
-    face = Sync()
+    api = Sync()
     holder = holdfast.Lock(server.url, name, ttl=30)
     holder.acquire()
     with current().keeper.mutex:
         assert not holdfast.Lock(server.url, name, ttl=30).acquire(False)
         with pytest.raises(RuntimeError, match="signal handler"):
             holdfast.Lock(server.url, name, ttl=30, wait=5).acquire()
-    face.call(holder.release)
+    api.call(holder.release)

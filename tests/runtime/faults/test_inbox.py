@@ -11,7 +11,7 @@ import pytest
 from holdfast._core.lock.node import PING_EVERY_S
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
-from support.faces import Admin, Face, Sync, at_most, stays, until
+from support.apis import Admin, Api, Sync, at_most, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 
@@ -46,12 +46,12 @@ class Liar(Proxy):
 
 @pytest.mark.fault(25)
 def test_row_25_the_subscription_is_killed_while_waiting(
-    face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
+    api: Api, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """Row 25: CLIENT KILL TYPE pubsub. Subscribed anew, everybody asks at once: a message may have been missed."""
-    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = api.Lock(server.url, name, ttl=30), api.Lock(proxy.url, name, ttl=30)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     for _ in range(3):
         before = len(proxy.names("refresh"))
@@ -61,53 +61,53 @@ def test_row_25_the_subscription_is_killed_while_waiting(
             until(again.done.is_set)
             until(lambda before=before: len(proxy.names("refresh")) > before)  # type: ignore[misc]
     assert not taken.done()
-    face.call(holder.release)
+    api.call(holder.release)
     assert taken.result(AT_ONCE)
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(25)
-def test_row_25_released_in_the_gap(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_25_released_in_the_gap(api: Api, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 25: the hand-over falls between the cut and the new subscription; no timer is waited for."""
-    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = api.Lock(server.url, name, ttl=30), api.Lock(proxy.url, name, ttl=30)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     admin.redis.client_kill_filter(_type="pubsub")
-    face.call(holder.release)
+    api.call(holder.release)
     assert taken.result(AT_ONCE)
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(25)
-def test_row_25_cut_again_and_again(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_25_cut_again_and_again(api: Api, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 25: all connections of the waiter, ten times, at any moment; it keeps its place and gets the lock."""
-    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = api.Lock(server.url, name, ttl=30), api.Lock(proxy.url, name, ttl=30)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     place = admin.places()
     for number in range(10):
         time.sleep(number * 0.004)
         proxy.cut()
     assert admin.places() == place
-    face.call(holder.release)
+    api.call(holder.release)
     assert taken.result(LATE)
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(26)
-def test_row_26_a_slow_subscriber_is_thrown_out(face: Face, new_server: NewServer, name: str) -> None:
+def test_row_26_a_slow_subscriber_is_thrown_out(api: Api, new_server: NewServer, name: str) -> None:
     """Row 26: output buffer limit. As a killed subscription; the flood itself changes nothing."""
     server = new_server("--client-output-buffer-limit", "pubsub 64kb 0 0")
     admin = Admin(server, name)
     with Proxy(server) as proxy:
-        holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
-        assert face.call(holder.acquire)
-        taken = face.start(lock.acquire, timeout=10)
+        holder, lock = api.Lock(server.url, name, ttl=30), api.Lock(proxy.url, name, ttl=30)
+        assert api.call(holder.acquire)
+        taken = api.start(lock.acquire, timeout=10)
         until(lambda: len(admin.places()) == 1)
         process = admin.places()[0].split(".")[0]
         rule, again = proxy.on("message", action="stall"), proxy.on("SUBSCRIBE", action="pass")  # nothing is read behind it
@@ -117,9 +117,9 @@ def test_row_26_a_slow_subscriber_is_thrown_out(face: Face, new_server: NewServe
         rule.go()
         until(again.done.is_set, AT_ONCE)
         assert not taken.done()
-        face.call(holder.release)
+        api.call(holder.release)
         assert taken.result(AT_ONCE)
-        face.call(lock.release)
+        api.call(lock.release)
         admin.nothing_left()
     admin.close()
 
@@ -127,37 +127,37 @@ def test_row_26_a_slow_subscriber_is_thrown_out(face: Face, new_server: NewServe
 @pytest.mark.fault(27)
 def test_row_27_a_message_read_when_its_claim_is_over(proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 27: grant, message and refresh are under way until somebody else holds; then the message comes first. (In one
-    face: it is the keeper's part. A whole process that reads late is in `test_processes`.)"""
-    face = Sync()
-    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=20)
+    API: it is the keeper's part. A whole process that reads late is in `test_processes`.)"""
+    api = Sync()
+    holder, lock = api.Lock(server.url, name, ttl=30), api.Lock(proxy.url, name, ttl=30)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=20)
     until(lambda: len(admin.places()) == 1)
     message = proxy.on("message", action="stall")
     refresh = proxy.on("refresh", action="hold", times=100)
     (token,) = admin.places()
-    face.call(holder.release)
+    api.call(holder.release)
     assert admin.token() == token
-    until(lambda: face.call(holder.acquire, blocking=False), CLAIM_WINDOW_S + 0.8, every=0.02)
+    until(lambda: api.call(holder.acquire, blocking=False), CLAIM_WINDOW_S + 0.8, every=0.02)
     message.go()
     assert message.done.wait(1)
     stays(lambda: not taken.done(), 0.1)
     refresh.go()
     stays(lambda: not taken.done(), 0.2)
     fence = holder.lease.fence
-    face.call(holder.release)
+    api.call(holder.release)
     assert taken.result(LATE)
     assert lock.lease.fence > fence
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(28)
-def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_28_forged_and_malformed_messages(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 28: garbage, 10 MB, wrong numbers, another version, another's token, an old fence: none of them is believed."""
-    holder, lock = face.FairLock(server.url, name, ttl=30), face.FairLock(server.url, name, ttl=30)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = api.FairLock(server.url, name, ttl=30), api.FairLock(server.url, name, ttl=30)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     (token,) = admin.places()
     assert token
@@ -178,10 +178,10 @@ def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer,
     stays(lambda: not taken.done(), 0.1)
     assert admin.token() == held
     assert admin.places() == [token]
-    face.call(holder.release)
+    api.call(holder.release)
     assert taken.result(1)
     assert lock.lease.fence == admin.fence() > fence
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
@@ -191,47 +191,47 @@ def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer,
     "said",
     [b"*1\r\n$4\r\nwhat\r\n", b":7\r\n", b"$-1\r\n", b"!garbage\r\n", b"*-1\r\n", b"*0\r\n", b"*1\r\n%0\r\n", *MAPPED],
 )
-def test_row_28_a_server_that_says_nonsense(face: Face, name: str, server: PrivateServer, admin: Admin, said: bytes) -> None:
+def test_row_28_a_server_that_says_nonsense(api: Api, name: str, server: PrivateServer, admin: Admin, said: bytes) -> None:
     """Row 28: an answer that is none, to the subscription: it is dropped with its connection, and the wait goes on."""
-    holder = face.Lock(server.url, name, ttl=30)
-    assert face.call(holder.acquire)
+    holder = api.Lock(server.url, name, ttl=30)
+    assert api.call(holder.acquire)
     with Liar(server, said) as liar:
-        lock = face.Lock(liar.url, name, ttl=30)
-        taken = face.start(lock.acquire, timeout=10)
+        lock = api.Lock(liar.url, name, ttl=30)
+        taken = api.start(lock.acquire, timeout=10)
         until(lambda: liar.lies)
         until(lambda: len(admin.places()) == 1)
-        face.call(holder.release)
+        api.call(holder.release)
         assert taken.result(LATE)
-        face.call(lock.release)
+        api.call(lock.release)
         admin.nothing_left()
 
 
 @pytest.mark.fault(21)
-def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_21_a_half_open_inbox(api: Api, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 21, as far as waiting goes: the peer vanished without a word. Asking goes on by another connection in time."""
-    holder, lock = face.Lock(server.url, name, ttl=0.9), face.Lock(proxy.url, name, ttl=0.4)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = api.Lock(server.url, name, ttl=0.9), api.Lock(proxy.url, name, ttl=0.4)
+    assert api.call(holder.acquire)
+    taken = api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     proxy.freeze()
-    face.call(holder.release)
+    api.call(holder.release)
     time.sleep(0.9)  # until that lease would have ended: it has asked
     proxy.cut()
     proxy.thaw()
     assert taken.result(PING_EVERY_S - 1)
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(28)
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", *MAPPED], ids=["http", "array", "set", "map"])
-def test_a_stranger_on_the_port_is_an_error(face: Face, name: str, said: bytes) -> None:
+def test_a_stranger_on_the_port_is_an_error(api: Api, name: str, said: bytes) -> None:
     """Row 28: something that speaks another protocol is there: an error, no hang."""
     import holdfast
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        lock = face.Lock(f"redis://127.0.0.1:{listener.getsockname()[1]}", name, ttl=0.3)
-        asked = face.start(lock.acquire, timeout=0.1)
+        lock = api.Lock(f"redis://127.0.0.1:{listener.getsockname()[1]}", name, ttl=0.3)
+        asked = api.start(lock.acquire, timeout=0.1)
         connection, _ = listener.accept()
         with connection:
             connection.sendall(said)

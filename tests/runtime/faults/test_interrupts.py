@@ -1,4 +1,4 @@
-"""Row 11: KeyboardInterrupt, or whatever a signal handler raises, in the sync face: no key and no place of ours is left."""
+"""Row 11: KeyboardInterrupt, or whatever a signal handler raises, in the sync API: no key and no place of ours is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import holdfast
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.drivers.sync import Driver
-from support.faces import Admin, until
+from support.apis import Admin, until
 from support.proxy import Action, Proxy, Rule
 from support.servers import PrivateServer
 

@@ -22,7 +22,7 @@ from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.url import from_url
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import current
-from support.faces import Admin, Face, at_most, stays, until
+from support.apis import Admin, Api, at_most, stays, until
 from support.proxy import Proxy
 from support.servers import PrivateServer
 from support.witness import lease_record, open_sockets, warned_of_drop
@@ -85,7 +85,7 @@ def test_what_is_left_to_do_when_the_keeper_has_ended_opens_nothing(server: Priv
 @pytest.mark.fault(5)
 @pytest.mark.parametrize(("owner", "method"), [(nodes.Node, "turn"), (nodes.Node, "_renew"), (PipelinedConnection, "call")])
 def test_row_5_an_error_in_the_keeper_while_holding(
-    any_face: Face,
+    any_api: Api,
     server: PrivateServer,
     admin: Admin,
     name: str,
@@ -94,8 +94,8 @@ def test_row_5_an_error_in_the_keeper_while_holding(
     method: str,
 ) -> None:
     """Row 5: whatever it was doing, it goes on, and the lease is renewed in time."""
-    lock = any_face.Lock(server.url, name, ttl=TTL)
-    assert any_face.call(lock.acquire)
+    lock = any_api.Lock(server.url, name, ttl=TTL)
+    assert any_api.call(lock.acquire)
     token = admin.token()
     failed = fails_once(monkeypatch, owner, method)
     until(failed.is_set)
@@ -103,20 +103,20 @@ def test_row_5_an_error_in_the_keeper_while_holding(
         admin.renewed()
     assert admin.token() == token
     assert not lock.lease.lost.is_set()
-    any_face.call(lock.release)
+    any_api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("method", ["_refresh", "_on_push", "_on_subscribed", "turn"])
 def test_row_5_an_error_in_the_keeper_while_waiting(
-    any_face: Face, proxy: Proxy, admin: Admin, name: str, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, method: str
+    any_api: Api, proxy: Proxy, admin: Admin, name: str, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Row 5: the refresh goes on, so the lock comes, a little later at worst; and the place is never lost."""
-    holder, lock = holdfast.Lock(server.url, name, ttl=0.7), any_face.Lock(proxy.url, name, ttl=TTL)
+    holder, lock = holdfast.Lock(server.url, name, ttl=0.7), any_api.Lock(proxy.url, name, ttl=TTL)
     holder.acquire()
     failed = fails_once(monkeypatch, nodes.Node, method)
-    taken = any_face.start(lock.acquire, timeout=10)
+    taken = any_api.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1, 3)
     if method != "_on_push":
         until(failed.is_set)
@@ -124,7 +124,7 @@ def test_row_5_an_error_in_the_keeper_while_waiting(
         until(lambda: len(proxy.names("refresh")) > asked, REFRESH_EVERY_S + 0.8)
     holder.release()
     assert taken.result(REFRESH_EVERY_S + 0.8), "before its claim was over"
-    any_face.call(lock.release)
+    any_api.call(lock.release)
     admin.nothing_left()
 
 
@@ -143,31 +143,31 @@ def raise_when_idle(lock: Any, error: type[BaseException]) -> None:
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("error", [InjectedError, SystemExit])
 def test_row_5_an_error_out_of_nowhere(
-    any_face: Face, server: PrivateServer, admin: Admin, name: str, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+    any_api: Api, server: PrivateServer, admin: Admin, name: str, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     """Row 5: an exception thrown into the thread from outside, again and again: this lease goes on, and so do new ones."""
-    lock, second = any_face.Lock(server.url, name, ttl=TTL), any_face.Lock(server.url, f"{name} second", ttl=TTL)
-    assert any_face.call(lock.acquire)
+    lock, second = any_api.Lock(server.url, name, ttl=TTL), any_api.Lock(server.url, f"{name} second", ttl=TTL)
+    assert any_api.call(lock.acquire)
     token = admin.token()
     for number in range(1, 3):
         raise_when_idle(lock, error)
         until(lambda number=number: caplog.text.count("an error in the keeper thread") == number)  # type: ignore[misc]
-    assert any_face.call(second.acquire)
+    assert any_api.call(second.acquire)
     with closing(Admin(server, second.name)) as other:
         for one in (admin, other):
             one.renewed()
     assert admin.token() == token
     assert not lock.lease.lost.is_set()
     assert not second.lease.lost.is_set()
-    any_face.call(lock.release)
-    any_face.call(second.release)
+    any_api.call(lock.release)
+    any_api.call(second.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError])
 def test_row_5_no_thread_can_be_started(
-    any_face: Face, proxy: Proxy, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    any_api: Api, proxy: Proxy, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """Row 5: the one that opens the keeper's connection; tried again in time for the renewal."""
     failures: list[threading.Thread] = []
@@ -180,34 +180,34 @@ def test_row_5_no_thread_can_be_started(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", no_start)
-    lock = any_face.Lock(proxy.url, name, ttl=TTL)
-    assert any_face.call(lock.acquire)
+    lock = any_api.Lock(proxy.url, name, ttl=TTL)
+    assert any_api.call(lock.acquire)
     token = admin.token()
     admin.renewed()
     assert admin.token() == token
     assert not lock.lease.lost.is_set()
     assert len(failures) == 2
     assert "renew" in proxy.names()
-    any_face.call(lock.release)
+    any_api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(5)
 def test_row_5_the_log_says_so(
-    any_face: Face, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    any_api: Api, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Row 5: never silently."""
-    lock = any_face.Lock(server.url, name, ttl=TTL)
-    assert any_face.call(lock.acquire)
+    lock = any_api.Lock(server.url, name, ttl=TTL)
+    assert any_api.call(lock.acquire)
     with caplog.at_level(logging.ERROR, "holdfast"):
         failed = fails_once(monkeypatch, nodes.Node, "turn")
         until(failed.is_set)
         until(lambda: "injected" in caplog.text)
-    any_face.call(lock.release)
+    any_api.call(lock.release)
 
 
 def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
-    any_face: Face, server: PrivateServer, admin: Admin, name: str
+    any_api: Api, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """`on_lost` is the user's code: while it hangs, other leases are renewed."""
     go, told = threading.Event(), threading.Event()
@@ -216,9 +216,9 @@ def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
         told.set()
         go.wait(60)
 
-    other_face = any_face.Lock(server.url, f"{name} other", ttl=TTL)
+    other_api = any_api.Lock(server.url, f"{name} other", ttl=TTL)
     other = Admin(server, f"{name} other")
-    assert any_face.call(other_face.acquire)
+    assert any_api.call(other_api.acquire)
     token = other.token()
     lock = holdfast.Lock(server.url, name, ttl=0.3, on_lost=hang)
     assert lock.acquire()
@@ -229,7 +229,7 @@ def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
     assert other.token() == token
     assert not go.is_set()
     go.set()
-    any_face.call(other_face.release)
+    any_api.call(other_api.release)
     other.close()
 
 
@@ -237,15 +237,15 @@ def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
 
 
 @pytest.mark.parametrize("first", ["release", "renew"])
-def test_trap_renewal_racing_with_release(face: Face, proxy: Proxy, admin: Admin, name: str, first: str) -> None:
+def test_trap_renewal_racing_with_release(api: Api, proxy: Proxy, admin: Admin, name: str, first: str) -> None:
     """A renewal is under way while the lock is given back: no loss is reported, and nothing is renewed afterwards."""
     told: list[object] = []
-    lock = face.Lock(proxy.url, name, ttl=TTL, on_lost=told.append)
-    assert face.call(lock.acquire)
+    lock = api.Lock(proxy.url, name, ttl=TTL, on_lost=told.append)
+    assert api.call(lock.acquire)
     renew = proxy.on("renew", action="hold" if first == "release" else "stall", times=100)
     assert renew.seen.wait(5)
     release = proxy.on("release", "bury", action="stall")
-    released = face.start(lock.release)
+    released = api.start(lock.release)
     assert release.done.wait(5)
     renew.go()
     assert renew.done.wait(5)
@@ -258,19 +258,19 @@ def test_trap_renewal_racing_with_release(face: Face, proxy: Proxy, admin: Admin
     admin.nothing_left()
 
 
-def test_trap_a_lease_lost_and_released_at_once(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_trap_a_lease_lost_and_released_at_once(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Given back again and again in the moment in which the loss is noticed: always LeaseLost, `on_lost` at most once."""
     for number in range(10):
         told: list[object] = []
-        lock = face.Lock(server.url, name, ttl=5, on_lost=told.append)  # a release that is asked twice could not know
-        assert face.call(lock.acquire)
+        lock = api.Lock(server.url, name, ttl=5, on_lost=told.append)  # a release that is asked twice could not know
+        assert api.call(lock.acquire)
         admin.redis.delete(admin.lock)
         held_lease = lease_record(lock.lease)
         held_lease.renew_at = clock() + 0.01
         current().keeper.watch(lock._endpoint, held_lease)
         time.sleep(0.008 + number * 0.0005)
         with pytest.raises(holdfast.LeaseLost):
-            face.call(lock.release)
+            api.call(lock.release)
         time.sleep(0.01)
         assert len(told) <= 1
 
@@ -291,12 +291,12 @@ def test_row_6_the_thread_that_acquired_has_ended(server: PrivateServer, admin: 
 
 
 @pytest.mark.fault(6, 14)
-def test_row_6_14_a_lock_that_is_dropped_while_held(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_6_14_a_lock_that_is_dropped_while_held(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Rows 6, 14: a ResourceWarning, and it is renewed no more: the next in line has it when the lease is over."""
-    lock = face.FairLock(server.url, name, ttl=TTL)
-    other = face.FairLock(server.url, name, ttl=5)
-    assert face.call(lock.acquire)
-    taken = face.start(other.acquire, timeout=5)
+    lock = api.FairLock(server.url, name, ttl=TTL)
+    other = api.FairLock(server.url, name, ttl=5)
+    assert api.call(lock.acquire)
+    taken = api.start(other.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     gc.collect()  # what others have left
     held = [lock]
@@ -306,7 +306,7 @@ def test_row_6_14_a_lock_that_is_dropped_while_held(face: Face, server: PrivateS
         gc.collect()
     with at_most(TTL + 0.6):
         assert taken.result(5)
-    face.call(other.release)
+    api.call(other.release)
     admin.nothing_left()
 
 
@@ -323,35 +323,35 @@ def test_a_lock_of_several_that_could_not_be_given_back_is_given_back_by_the_kee
 
 
 @pytest.mark.fault(15)
-def test_row_15_released_by_another_thread_or_task(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_15_released_by_another_thread_or_task(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 15: as with threading.Lock, any may; the second time is NotHeld, a RuntimeError."""
-    lock = face.Lock(server.url, name, ttl=5)
-    assert face.start(lock.acquire).result(2)
-    assert face.start(lock.release).result(2) is None
+    lock = api.Lock(server.url, name, ttl=5)
+    assert api.start(lock.acquire).result(2)
+    assert api.start(lock.release).result(2) is None
     admin.nothing_left()
     with pytest.raises(holdfast.NotHeld) as error:
-        face.call(lock.release)
+        api.call(lock.release)
     assert isinstance(error.value, RuntimeError)
 
 
 @pytest.mark.fault(15)
-def test_row_15_no_re_entry(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_15_no_re_entry(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 15: a second acquire by the holder waits like anybody's; the first lease stays untouched."""
-    lock = face.Lock(server.url, name, ttl=5)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=5)
+    assert api.call(lock.acquire)
     lease, token = lock.lease, admin.token()
-    assert face.call(lock.acquire, blocking=False) is False
-    assert face.call(lock.acquire, timeout=0.05) is False
+    assert api.call(lock.acquire, blocking=False) is False
+    assert api.call(lock.acquire, timeout=0.05) is False
     assert lock.lease is lease
     assert admin.token() == token
-    face.call(lock.release)
+    api.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(15)
-def test_row_15_one_object_shared_by_many(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_row_15_one_object_shared_by_many(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 15: threads or tasks that share one Lock object exclude each other."""
-    lock = face.Lock(server.url, name, ttl=5)
+    lock = api.Lock(server.url, name, ttl=5)
     inside: list[int] = []
     most: list[int] = []
 
@@ -373,8 +373,8 @@ def test_row_15_one_object_shared_by_many(face: Face, server: PrivateServer, adm
                 await asyncio.sleep(0.001)
                 inside.pop()
 
-    what: Callable[[], Any] = body if face.name == "sync" else body_async
-    for future in [face.start(what) for _ in range(4)]:
+    what: Callable[[], Any] = body if api.name == "sync" else body_async
+    for future in [api.start(what) for _ in range(4)]:
         future.result(10)
     assert most == [1] * 20
     admin.nothing_left()

@@ -1,4 +1,4 @@
-"""The asyncio lock and event loops: moving between them, ending with them, blocking them; and both faces in one process."""
+"""The asyncio lock and event loops: moving between them, ending with them, blocking them; and both APIs in one process."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def test_every_way_of_running_a_loop(server: PrivateServer, name: str) -> None:
     in_thread(asyncio.run, lock.locked()).result()
 
 
-# Both faces
+# Both APIs
 
 
-def test_both_faces_on_one_lock_in_one_process(server: PrivateServer, look: redis.Redis, name: str) -> None:
+def test_both_apis_on_one_lock_in_one_process(server: PrivateServer, look: redis.Redis, name: str) -> None:
     counter = 0
 
     def count() -> None:

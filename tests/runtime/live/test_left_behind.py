@@ -57,17 +57,17 @@ def stands_alone(look: redis.Redis, lock: holdfast.Lock) -> bool:
 
 # A loop that is closed like that leaves its sockets and tasks to the collector, which says so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("face", [aio.Lock, aio.FairLock])
+@pytest.mark.parametrize("api", [aio.Lock, aio.FairLock])
 def test_a_loop_is_closed_whose_task_stands_in_the_servers_queue(
-    face: type[aio.Lock], server: PrivateServer, look: redis.Redis, name: str
+    api: type[aio.Lock], server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     """Its place is the next one's of this process, or given up: nobody is handed a lock that nobody takes up."""
     with holdfast.FairLock(server.url, name):
         loop = asyncio.new_event_loop()
-        left = [face(server.url, name) for _ in range(3)]
+        left = [api(server.url, name) for _ in range(3)]
         tasks = [loop.create_task(lock.acquire()) for lock in left]
         here = local_queue(left[0]).node.waiting
-        places = 3 if face is aio.FairLock else 1
+        places = 3 if api is aio.FairLock else 1
 
         async def stand_in_line() -> None:
             await until_in_loop(lambda: queue_length(look, name) == places)

@@ -1,6 +1,6 @@
 """A process that serves a schedule, for the tests: each run is told of on stdout, and to a list on the server.
 
-    python scheduler.py URL NAME FACE JOBS
+    python scheduler.py URL NAME API JOBS
 
 JOBS: JSON, of each job {"name", "every" or "cron", "takes": seconds, and options}.
 """
@@ -44,7 +44,7 @@ def declare(schedule: BaseSchedule[Any], jobs: list[dict[str, Any]], told: Calla
 
 
 def main() -> None:
-    url, name, face, jobs = sys.argv[1:]
+    url, name, api, jobs = sys.argv[1:]
     client = redis.Redis.from_url(url)
 
     def told(line: str) -> None:
@@ -52,10 +52,10 @@ def main() -> None:
         sys.stdout.write(f"{line}\n")  # at once: other threads do the same
         sys.stdout.flush()
 
-    schedule: Any = (holdfast if face == "threads" else holdfast.aio).Schedule(url, name)
-    declare(schedule, json.loads(jobs), told, tasks=face == "asyncio")
+    schedule: Any = (holdfast if api == "threads" else holdfast.aio).Schedule(url, name)
+    declare(schedule, json.loads(jobs), told, tasks=api == "asyncio")
     print("ready", flush=True)
-    if face == "threads":
+    if api == "threads":
         schedule.run(2)
     else:
         asyncio.run(schedule.run(2))

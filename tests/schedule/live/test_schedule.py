@@ -98,7 +98,7 @@ def test_each_tick_runs_once_and_costs_one_command_for_each_who_serves(own: Priv
     assert f":{os.getpid()}" in status.last.host
 
 
-def test_both_faces_serve_one_schedule(own: PrivateServer, serving: Any) -> None:
+def test_both_apis_serve_one_schedule(own: PrivateServer, serving: Any) -> None:
     ran: list[tuple[str, float]] = []
 
     def job(run: Run) -> None:

@@ -147,10 +147,10 @@ def test_two_programs_with_strict(own: PrivateServer) -> None:
 
 
 def test_a_name_is_required() -> None:
-    faces: tuple[type[BaseSchedule[Any]], ...] = (holdfast.Schedule, holdfast.aio.Schedule)
-    for face in faces:
+    apis: tuple[type[BaseSchedule[Any]], ...] = (holdfast.Schedule, holdfast.aio.Schedule)
+    for api in apis:
         with pytest.raises(TypeError, match="required positional argument: 'name'"):
-            face("redis://nobody.is.asked")  # type: ignore[call-arg]
+            api("redis://nobody.is.asked")  # type: ignore[call-arg]
 
 
 def test_commands_have_an_origin_without_a_path(own: PrivateServer) -> None:

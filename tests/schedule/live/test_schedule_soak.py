@@ -41,13 +41,13 @@ def test_every_tick_once_whoever_is_killed(library: Path, new_server: NewServer,
 
     def start(number: int) -> subprocess.Popen[str]:
         clocks[number].set(step=rng.uniform(-5, 5))
-        face = ("threads", "asyncio")[number % 2]
+        api = ("threads", "asyncio")[number % 2]
         command: list[str] = [
             sys.executable,
             str(SERVER),
             server.url,
             "default",
-            face,
+            api,
             json.dumps([dict(job, history=1000) for job in JOBS]),
         ]
         environment = {**os.environ, **clocks[number].environment}

@@ -39,15 +39,15 @@ class Poll:
     async def method(self) -> None: ...
 
 
-@pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
+@pytest.mark.parametrize("api", [holdfast.Schedule, holdfast.aio.Schedule])
 @pytest.mark.parametrize(
     "function",
     [steps, stream, Steps(), Steps().__call__, functools.partial(steps, 1), functools.partial(Steps())],
     ids=["function", "async", "object", "method", "partial", "partial of an object"],
 )
-def test_a_generator_function_is_refused(face: Any, function: Callable[..., Any]) -> None:
+def test_a_generator_function_is_refused(api: Any, function: Callable[..., Any]) -> None:
     with pytest.raises(holdfast.ConfigError, match="is a generator: called as a job it would do nothing"):
-        face(URL, "jobs").add(function, Every(1), name="job")
+        api(URL, "jobs").add(function, Every(1), name="job")
 
 
 @pytest.mark.parametrize(
@@ -79,19 +79,19 @@ def test_a_timetable_that_stands_still_is_refused() -> None:
 
 
 def test_what_only_is_called_suits_both() -> None:
-    for face in (holdfast.Schedule, holdfast.aio.Schedule):
-        face(URL, "jobs").add(functools.partial(print, "a"), Every(1), name="job")
+    for api in (holdfast.Schedule, holdfast.aio.Schedule):
+        api(URL, "jobs").add(functools.partial(print, "a"), Every(1), name="job")
 
 
 # Options of the schedule itself
 
 
-@pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
-def test_a_timeout_is_explained(face: Any) -> None:
+@pytest.mark.parametrize("api", [holdfast.Schedule, holdfast.aio.Schedule])
+def test_a_timeout_is_explained(api: Any) -> None:
     with pytest.raises(TypeError, match=r"Schedule\(\) has no timeout=: pass max_runtime= .* ttl= .* finish_within= "):
-        face(URL, "jobs", timeout=3)
+        api(URL, "jobs", timeout=3)
     with pytest.raises(TypeError, match=r"Schedule\(\) got an unexpected keyword argument 'prefixes'"):
-        face(URL, "jobs", prefixes="a")
+        api(URL, "jobs", prefixes="a")
 
 
 @pytest.mark.parametrize("prefix", ["", "a{", 1])

@@ -10,9 +10,9 @@ from support.servers import PrivateServer
 from support.witness import in_thread
 
 
-@pytest.mark.parametrize("face", ["sync", "asyncio"])
-def test_a_late_copy_of_a_set_is_not_stored_over_what_is_newer(server: PrivateServer, name: str, face: str) -> None:
-    with Proxy(server) as proxy, either(face) as make:
+@pytest.mark.parametrize("api", ["sync", "asyncio"])
+def test_a_late_copy_of_a_set_is_not_stored_over_what_is_newer(server: PrivateServer, name: str, api: str) -> None:
+    with Proxy(server) as proxy, either(api) as make:
         cache, other = make(proxy.url, name), make(server.url, name)
         cache.set("a", 0)
         late = proxy.on("other", action="hold")

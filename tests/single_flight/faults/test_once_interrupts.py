@@ -7,7 +7,7 @@ import redis
 
 from holdfast import once
 from runtime.faults.test_interrupts import at_every_line
-from support.faces import until
+from support.apis import until
 from support.servers import PrivateServer
 
 

@@ -1,4 +1,4 @@
-"""A cache of either face for tests that are written once, with threads: that of asyncio runs in a loop of its own."""
+"""A cache of either API for tests that are written once, with threads: that of asyncio runs in a loop of its own."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ Make = Callable[..., Either]
 
 
 @contextmanager
-def either(face: str) -> Iterator[Make]:
+def either(api: str) -> Iterator[Make]:
     """Makes caches: ``make(client, name, **options)``."""
-    if face == "sync":
+    if api == "sync":
         yield lambda *arguments, **options: Either(holdfast.Cache(*arguments, **options), None)
         return
     loop = asyncio.new_event_loop()

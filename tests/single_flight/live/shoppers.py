@@ -28,11 +28,11 @@ KEY = "A1"
 
 
 class Shoppers:
-    """Starts the program; use it in a ``with``. ``face``: "sync" or "asyncio"."""
+    """Starts the program; use it in a ``with``. ``api``: "sync" or "asyncio"."""
 
-    def __init__(self, face: str, url: str) -> None:
+    def __init__(self, api: str, url: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "single_flight.live.shoppers", face, url],
+            [sys.executable, "-m", "single_flight.live.shoppers", api, url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -61,10 +61,10 @@ class Shoppers:
 
 
 @contextmanager
-def crowd(faces: Sequence[str], url: str) -> Iterator[list[Shoppers]]:
+def crowd(apis: Sequence[str], url: str) -> Iterator[list[Shoppers]]:
     """One process each."""
     with ExitStack() as stack:
-        started = [stack.enter_context(Shoppers(face, url)) for face in faces]
+        started = [stack.enter_context(Shoppers(api, url)) for api in apis]
         for each in started:
             assert each.answer() == "ready"
         yield started
@@ -118,7 +118,7 @@ def _naive(client: redis.Redis, name: str, load: Callable[[], int]) -> int:
     return int(found)
 
 
-def _main(face: str, url: str) -> None:
+def _main(api: str, url: str) -> None:
     client = redis.Redis.from_url(url)
     use_the_chosen()
     with asyncio.Runner() as runner:
@@ -128,7 +128,7 @@ def _main(face: str, url: str) -> None:
             cache: Any = None
             if naive:
                 got = _threads(callers, lambda: _naive(client, name, database.cents))
-            elif face == "asyncio":
+            elif api == "asyncio":
                 cache = aio.Cache(url, name, **options)
                 got = runner.run(_tasks(callers, cache, database))
             else:

@@ -1,4 +1,4 @@
-"""A cache on a real server, in both faces: who loads, who waits, what is stored and what is not, and who gets which error."""
+"""A cache on a real server, in both APIs: who loads, who waits, what is stored and what is not, and who gets which error."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def shoppers(server: PrivateServer) -> Iterator[list[Shoppers]]:
-    """Four processes, of both faces."""
+    """Four processes, of both APIs."""
     with crowd(("sync", "asyncio") * 2, server.url) as started:
         yield started
 

@@ -60,19 +60,19 @@ def use(cache: Either, other: Either) -> None:
     assert cache.get("a") is None
 
 
-@pytest.mark.parametrize("face", ["sync", "asyncio"])
-def test_on_a_cluster(nodes: Cluster, face: str, name: str) -> None:
-    with either(face) as make:
+@pytest.mark.parametrize("api", ["sync", "asyncio"])
+def test_on_a_cluster(nodes: Cluster, api: str, name: str) -> None:
+    with either(api) as make:
         for number in range(3):  # on different shards, or nearly surely
             use(make(nodes.url, f"{name}-{number}"), make(nodes.url, f"{name}-{number}"))
 
 
-@pytest.mark.parametrize("face", ["sync", "asyncio"])
+@pytest.mark.parametrize("api", ["sync", "asyncio"])
 def test_a_hit_is_one_command_also_where_its_slot_has_moved_to(
-    nodes: Cluster, face: str, name: str, monkeypatch: pytest.MonkeyPatch
+    nodes: Cluster, api: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all that was looked after together, as by a fail-over in which both servers live on."""
-    with either(face) as make:
+    with either(api) as make:
         cache = make(nodes.url, name)
         cache.set("a", 1)
         assert cache.get("a") == 1
@@ -86,11 +86,11 @@ def test_a_hit_is_one_command_also_where_its_slot_has_moved_to(
         assert cache.get("a") == 1
 
 
-@pytest.mark.parametrize("face", ["sync", "asyncio"])
-def test_by_way_of_a_client(server: PrivateServer, face: str, name: str) -> None:
-    with either(face) as make:
+@pytest.mark.parametrize("api", ["sync", "asyncio"])
+def test_by_way_of_a_client(server: PrivateServer, api: str, name: str) -> None:
+    with either(api) as make:
         assert server.port is not None
-        if face == "sync":
+        if api == "sync":
             pool = redis.ConnectionPool(connection_class=Tunnelled, port=server.port)
             with redis.Redis(connection_pool=pool) as client:
                 use(make(client, name), make(server.url, name))

@@ -1,4 +1,4 @@
-"""Functions whose results a cache keeps, in both faces."""
+"""Functions whose results a cache keeps, in both APIs."""
 
 from __future__ import annotations
 

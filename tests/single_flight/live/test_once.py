@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
-FACES = ["threads", "asyncio"]
-BOTH = pytest.mark.parametrize("face", FACES)
+APIS = ["threads", "asyncio"]
+BOTH = pytest.mark.parametrize("api", APIS)
 
 
-class Face:
-    """Calls of either face, for tests that are the same for both."""
+class Api:
+    """Calls of either API, for tests that are the same for both."""
 
-    def __init__(self, face: str, url: str, template: str, **options: Any) -> None:
-        self.make: Any = aio.once(url, template, **options) if face == "asyncio" else once(url, template, **options)
-        self._asyncio = face == "asyncio"
+    def __init__(self, api: str, url: str, template: str, **options: Any) -> None:
+        self.make: Any = aio.once(url, template, **options) if api == "asyncio" else once(url, template, **options)
+        self._asyncio = api == "asyncio"
 
     def run(self, function: Callable[[], Any], **fields: object) -> Any:
         async def awaited() -> Any:
@@ -88,9 +88,9 @@ class Declined(Exception):
 # One run, and what later calls get
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_later_call_gets_the_stored_result(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
-    work, job = Count(), Face(face, server.url, name + ":{n}", keep=7200)
+@pytest.mark.parametrize("api", APIS)
+def test_a_later_call_gets_the_stored_result(server: PrivateServer, look: redis.Redis, name: str, api: str) -> None:
+    work, job = Count(), Api(api, server.url, name + ":{n}", keep=7200)
     first, second, other = job.run(work, n=1), job.run(work, n=1), job.run(work, n=2)
     assert (first.value, first.how) == (1, "ran")
     assert (second.value, second.how, second.fence) == (1, "replayed", first.fence)
@@ -104,19 +104,19 @@ def test_a_later_call_gets_the_stored_result(server: PrivateServer, look: redis.
     assert job.run(work, n=1).value == 3
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_the_result_is_kept_for_so_long(server: PrivateServer, name: str, face: str) -> None:
-    work, job = Count(), Face(face, server.url, name, keep=0.05)
+@pytest.mark.parametrize("api", APIS)
+def test_the_result_is_kept_for_so_long(server: PrivateServer, name: str, api: str) -> None:
+    work, job = Count(), Api(api, server.url, name, keep=0.05)
     assert job.run(work).value == 1
     assert until(lambda: job.run(work).value == 2)
 
 
-def test_one_face_replays_what_the_other_has_stored(server: PrivateServer, name: str) -> None:
+def test_one_api_replays_what_the_other_has_stored(server: PrivateServer, name: str) -> None:
     values: list[Any] = [None, [], {"a": [1.5, None, "ü"]}, "x" * 3_000_000]
     for number, value in enumerate(values):
         key = f"{name}-{number}"
-        assert Face("threads", server.url, key, keep=60).run(functools.partial(values.__getitem__, number)).how == "ran"
-        outcome = Face("asyncio", server.url, key, keep=60).run(lambda: 7)
+        assert Api("threads", server.url, key, keep=60).run(functools.partial(values.__getitem__, number)).how == "ran"
+        outcome = Api("asyncio", server.url, key, keep=60).run(lambda: 7)
         assert (outcome.value, outcome.how) == (value, "replayed")
 
 
@@ -153,8 +153,8 @@ def test_decorated_functions_and_methods(server: PrivateServer, name: str) -> No
 # While it runs
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_double_click(server: PrivateServer, name: str, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_double_click(server: PrivateServer, name: str, api: str) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def work() -> str:
@@ -162,10 +162,10 @@ def test_a_double_click(server: PrivateServer, name: str, face: str) -> None:
         assert go_on.wait(10)
         return "copied"
 
-    first = in_thread(Face("threads", server.url, name, keep=60).run, work)
+    first = in_thread(Api("threads", server.url, name, keep=60).run, work)
     assert inside.wait(10)
     with pytest.raises(InProgress) as caught:
-        Face(face, server.url, name, keep=60, ttl=7).run(work)
+        Api(api, server.url, name, keep=60, ttl=7).run(work)
     error = caught.value
     assert f":{os.getpid()}" in str(error.holder)
     assert error.name == name
@@ -174,13 +174,13 @@ def test_a_double_click(server: PrivateServer, name: str, face: str) -> None:
     assert 0 <= error.since < 10
     assert f"once {name!r} is in progress: " in str(error)
     with pytest.raises(InProgress) as caught:
-        Face(face, server.url, name, keep=60, wait=0.05, busy="wait").run(work)
+        Api(api, server.url, name, keep=60, wait=0.05, busy="wait").run(work)
     assert 0.05 <= caught.value.waited < 5
-    skipped = Face(face, server.url, name, keep=60, busy="skip").run(work)
+    skipped = Api(api, server.url, name, keep=60, busy="skip").run(work)
     assert (skipped.value, skipped.how, skipped.fence) == (None, "skipped", 0)
     go_on.set()
     assert first.result(10).how == "ran"
-    assert Face(face, server.url, name, keep=60).run(work).how == "replayed"
+    assert Api(api, server.url, name, keep=60).run(work).how == "replayed"
 
 
 def test_who_waits_is_told_and_asks_nothing_meanwhile(server: PrivateServer, monitor: Monitor, name: str) -> None:
@@ -196,7 +196,7 @@ def test_who_waits_is_told_and_asks_nothing_meanwhile(server: PrivateServer, mon
     assert inside.wait(10)
     monitor.commands()
     calls += [in_thread(job.run, slow) for _ in range(3)]
-    calls.append(in_thread(Face("asyncio", server.url, name, keep=60, busy="wait", wait=10).run, slow))
+    calls.append(in_thread(Api("asyncio", server.url, name, keep=60, busy="wait", wait=10).run, slow))
     asked = monitor.until(4, about=name)
     time.sleep(0.3)
     asked += monitor.commands(about=name)
@@ -207,8 +207,8 @@ def test_who_waits_is_told_and_asks_nothing_meanwhile(server: PrivateServer, mon
     assert len(asked) <= 12, "each looks for a result, asks who runs, and is put down to be told"
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_who_waits_for_a_call_that_fails_runs(server: PrivateServer, name: str, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_who_waits_for_a_call_that_fails_runs(server: PrivateServer, name: str, api: str) -> None:
     inside, go_on, work = threading.Event(), threading.Event(), Count()
 
     def fail() -> None:
@@ -216,9 +216,9 @@ def test_who_waits_for_a_call_that_fails_runs(server: PrivateServer, name: str, 
         assert go_on.wait(10)
         raise ValueError("no")
 
-    first = in_thread(Face(face, server.url, name, keep=60).run, fail)
+    first = in_thread(Api(api, server.url, name, keep=60).run, fail)
     assert inside.wait(10)
-    others = [in_thread(Face(other, server.url, name, keep=60, busy="wait", wait=10).run, work) for other in FACES * 2]
+    others = [in_thread(Api(other, server.url, name, keep=60, busy="wait", wait=10).run, work) for other in APIS * 2]
     time.sleep(0.05)
     go_on.set()
     with pytest.raises(ValueError, match="no"):
@@ -241,9 +241,9 @@ def test_many_processes_and_one_run(server: PrivateServer, look: redis.Redis, na
 # When it does not come to its end
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 def test_a_killed_process_frees_the_key_when_its_lease_ends(
-    server: PrivateServer, look: redis.Redis, name: str, face: str
+    server: PrivateServer, look: redis.Redis, name: str, api: str
 ) -> None:
     running = f"holdfast.once(url, {name!r}, keep=60, ttl=1).run(lambda: __import__('time').sleep(60))"
     work = Count()
@@ -254,13 +254,13 @@ def test_a_killed_process_frees_the_key_when_its_lease_ends(
         assert skipping.run(work).how == "skipped"
         peer.kill()
         killed = time.monotonic()
-        assert Face(face, server.url, name, keep=60, busy="wait", wait=10).run(work).value == 1
+        assert Api(api, server.url, name, keep=60, busy="wait", wait=10).run(work).value == 1
         assert time.monotonic() - killed < 3
     assert skipping.run(work).how == "replayed"
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServer, name: str, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServer, name: str, api: str) -> None:
     attempts: list[str] = []
 
     def work() -> str:
@@ -269,11 +269,11 @@ def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServ
             raise ValueError("not yet")
         raise Declined("insufficient funds", 51)
 
-    job = Face(face, server.url, name, keep=60, errors=Declined)
+    job = Api(api, server.url, name, keep=60, errors=Declined)
     with pytest.raises(ValueError, match="not yet"):
         job.run(work)
     errors = []
-    for other in (job, job, Face("asyncio", server.url, name, keep=60, errors=(KeyError, Exception))):
+    for other in (job, job, Api("asyncio", server.url, name, keep=60, errors=(KeyError, Exception))):
         with pytest.raises(Declined) as caught:
             other.run(work)
         errors.append(caught.value)
@@ -283,7 +283,7 @@ def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServ
     assert not hasattr(errors[0], "__notes__")
     assert f"once {name!r} ran before" in errors[1].__notes__[0]
     with pytest.raises(HoldfastError, match=r"ran before.*Declined"):
-        Face(face, server.url, name, keep=60).run(work)
+        Api(api, server.url, name, keep=60).run(work)
     assert len(attempts) == 2
 
 
@@ -306,9 +306,9 @@ def test_a_result_that_cannot_be_read_is_not_run_again(server: PrivateServer, na
     ids=["too large", "tuple", "object"],
 )
 def test_a_result_that_cannot_be_kept_does_not_run_again(
-    server: PrivateServer, name: str, face: str, result: Any, options: dict[str, Any], why: str
+    server: PrivateServer, name: str, api: str, result: Any, options: dict[str, Any], why: str
 ) -> None:
-    job, runs = Face(face, server.url, name, keep=60, **options), []
+    job, runs = Api(api, server.url, name, keep=60, **options), []
 
     def work() -> Any:
         runs.append(1)
@@ -329,8 +329,8 @@ def test_a_result_that_cannot_be_kept_does_not_run_again(
 
 
 @BOTH
-def test_a_remembered_exception_that_is_too_large(server: PrivateServer, name: str, face: str) -> None:
-    job = Face(face, server.url, name, keep=60, errors=ValueError, max_size=100)
+def test_a_remembered_exception_that_is_too_large(server: PrivateServer, name: str, api: str) -> None:
+    job = Api(api, server.url, name, keep=60, errors=ValueError, max_size=100)
 
     def work() -> Any:
         raise ValueError("x" * 200)
@@ -343,10 +343,10 @@ def test_a_remembered_exception_that_is_too_large(server: PrivateServer, name: s
 
 @BOTH
 @pytest.mark.parametrize("limit", ["maxmemory", "proto-max-bulk-len"])
-def test_a_result_that_the_server_refuses_does_not_run_again(new_server: NewServer, name: str, face: str, limit: str) -> None:
+def test_a_result_that_the_server_refuses_does_not_run_again(new_server: NewServer, name: str, api: str, limit: str) -> None:
     server = new_server()
     with redis.Redis.from_url(server.url) as admin:
-        job, runs = Face(face, server.url, name, keep=60, ttl=4), []
+        job, runs = Api(api, server.url, name, keep=60, ttl=4), []
         if limit == "proto-max-bulk-len":
             admin.config_set(limit, 1024 * 1024)
 
@@ -365,21 +365,21 @@ def test_a_result_that_the_server_refuses_does_not_run_again(new_server: NewServ
 
 
 @BOTH
-def test_a_result_that_is_too_long_to_be_read_here_is_not_run_again(server: PrivateServer, name: str, face: str) -> None:
-    assert Face(face, server.url, name, keep=60).run(lambda: "x" * 10_000).how == "ran"
+def test_a_result_that_is_too_long_to_be_read_here_is_not_run_again(server: PrivateServer, name: str, api: str) -> None:
+    assert Api(api, server.url, name, keep=60).run(lambda: "x" * 10_000).how == "ran"
     with pytest.raises(ConfigError, match=r"ran before, and its value has 10,\d\d\d bytes.*pass at least this max_size"):
-        Face(face, server.url, name, keep=60, max_size=100).run(lambda: pytest.fail("ran"))
+        Api(api, server.url, name, keep=60, max_size=100).run(lambda: pytest.fail("ran"))
 
 
 @BOTH
 def test_what_somebody_else_has_stored_under_its_key_is_not_run_over(
-    server: PrivateServer, name: str, face: str, look: redis.Redis
+    server: PrivateServer, name: str, api: str, look: redis.Redis
 ) -> None:
     key = f"hf:once:{{{name}}}:value"
     for theirs in ("x", "2 v 1 1 0 1\nx", "9" * 40_000, "1 v 1 1 0 1"):
         look.set(key, theirs)
         with pytest.raises(ConfigError, match="holds a string that something else has written"):
-            Face(face, server.url, name, keep=60).run(lambda: pytest.fail("ran"))
+            Api(api, server.url, name, keep=60).run(lambda: pytest.fail("ran"))
     look.delete(key)
 
 
@@ -584,14 +584,14 @@ def test_a_forked_child_ends_nothing(server: PrivateServer, name: str) -> None:
 # Without a server
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("after", [0, 1])
-def test_what_gets_no_answer_is_asked_once_more(server: PrivateServer, name: str, face: str, after: int) -> None:
+def test_what_gets_no_answer_is_asked_once_more(server: PrivateServer, name: str, api: str, after: int) -> None:
     """As on a connection that was idle while the function ran, and was dropped without a word. The first script is that which
     looks, the second that which stores."""
     work = Count()
     with Proxy(server) as proxy:
-        job = Face(face, proxy.url, name, keep=60, ttl=6)
+        job = Api(api, proxy.url, name, keep=60, ttl=6)
         lost = proxy.on("other", action="lose", skip=after)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -602,15 +602,15 @@ def test_what_gets_no_answer_is_asked_once_more(server: PrivateServer, name: str
     assert work.runs == 1
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServer, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServer, api: str) -> None:
     mortal, work = new_server(appendonly=True), Count()
 
     def cut_off() -> int:
         mortal.kill()
         return work()
 
-    job = Face(face, mortal.url, "x", keep=60, busy="wait", wait=20)
+    job = Api(api, mortal.url, "x", keep=60, busy="wait", wait=20)
     with pytest.warns(HoldfastWarning, match=r"it is unknown whether the result is stored"):
         assert job.run(cut_off).value == 1
     mortal.restart()
@@ -618,8 +618,8 @@ def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServe
     assert (again.how, again.value, work.runs) == ("replayed", 1, 1)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: NewServer, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: NewServer, api: str) -> None:
     """As by a primary that is being demoted; where memory is full there is a mark."""
     server, work = new_server(), Count()
     look: Any = redis.Redis.from_url(server.url)
@@ -632,7 +632,7 @@ def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: Ne
         look.config_set("maxmemory", 1)
         return work()
 
-    job = Face(face, server.url, "{key}", keep=60, busy="wait", wait=20, ttl=5)
+    job = Api(api, server.url, "{key}", keep=60, busy="wait", wait=20, ttl=5)
     with pytest.warns(HoldfastWarning, match="it is unknown whether the result is stored"):
         job.run(demoted, key="a")
     look.replicaof("NO", "ONE")
@@ -646,11 +646,11 @@ def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: Ne
 
 
 @BOTH
-def test_a_result_for_which_the_server_refuses_even_a_mark_may_run_again(new_server: NewServer, face: str) -> None:
+def test_a_result_for_which_the_server_refuses_even_a_mark_may_run_again(new_server: NewServer, api: str) -> None:
     server = new_server()
     with redis.Redis.from_url(server.url) as admin:
         admin.acl_setuser("worker", enabled=True, nopass=True, categories=["+@all"], keys=["*"], channels=["*"])
-        job = Face(face, server.url.replace("://", "://worker:x@"), "{key}", keep=60, ttl=4)
+        job = Api(api, server.url.replace("://", "://worker:x@"), "{key}", keep=60, ttl=4)
 
         def work() -> int:
             admin.acl_setuser("worker", enabled=True, commands=["-set"])
@@ -661,15 +661,15 @@ def test_a_result_for_which_the_server_refuses_even_a_mark_may_run_again(new_ser
         assert "later calls raise" not in str(warned[0].message), "as nothing is stored"
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_server_that_is_away_before_and_after(new_server: NewServer, api: str) -> None:
     mortal, work = new_server(), Count()
 
     def cut_off() -> int:
         mortal.kill()
         return work()
 
-    job = Face(face, mortal.url, "x", keep=60)
+    job = Api(api, mortal.url, "x", keep=60)
     with pytest.warns(HoldfastWarning, match=r"once 'x': failed.*it is unknown whether the result is stored"):
         assert job.run(cut_off).value == 1
     with pytest.raises(ServerError, match="once 'x': failed"):
@@ -708,8 +708,8 @@ def test_events(server: PrivateServer, name: str) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_with_the_rights_that_it_needs_and_no_others(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_with_the_rights_that_it_needs_and_no_others(server: PrivateServer, look: redis.Redis, name: str, api: str) -> None:
     admin: Any = look
     admin.execute_command("ACL SETUSER", name, *access.rule(("lock", "once")), ">secret")
     inside, go_on = threading.Event(), threading.Event()
@@ -719,7 +719,7 @@ def test_with_the_rights_that_it_needs_and_no_others(server: PrivateServer, look
         assert go_on.wait(10)
         return "done"
 
-    job = Face(face, f"redis://{name}:secret@127.0.0.1:{server.port}", name, keep=60, busy="wait", wait=10)
+    job = Api(api, f"redis://{name}:secret@127.0.0.1:{server.port}", name, keep=60, busy="wait", wait=10)
     calls = [in_thread(job.run, work)]
     assert inside.wait(10)
     calls.append(in_thread(job.run, work))

@@ -26,7 +26,7 @@ from holdfast_lab.sim.network import Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import Face, Process, World
+from holdfast_lab.sim.world import Api, Process, World
 
 TIME_LIMIT = 900.0
 STEPS = 50_000
@@ -35,7 +35,7 @@ KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"}
 """Faults by which a server loses its data or its clock, so that the function may run twice: that is expected."""
 
 
-FACES: tuple[Face, ...] = ("threads", "asyncio")
+APIS: tuple[Api, ...] = ("threads", "asyncio")
 
 
 class Failed(Exception):
@@ -108,8 +108,8 @@ def draw(seed: int) -> Story:
     ttl, keep = choice((0.3, 1.0, 2.0, 10.0)), choice((0.2, 5.0, 60.0, 60.0))
     server.story = story = Story(seed, world, keep)
     for number in range(choice((2, 3))):
-        face, rate = choice(FACES), 1 + choice((0.0, 0.002))
-        process = Process(world, server, f"c{number + 1}", face=face, offset=1000 * uniform(), rate=rate)
+        api, rate = choice(APIS), 1 + choice((0.0, 0.002))
+        process = Process(world, server, f"c{number + 1}", api=api, offset=1000 * uniform(), rate=rate)
         for name in range(choice((1, 2, 3))):
             wait = choice((None, None, 30.0, 0.3, 0.0))
             job = once("redis://nowhere", "{key}", keep=keep, busy="wait", wait=wait, ttl=ttl, errors=Declined)

@@ -99,7 +99,7 @@ def test_templates_are_checked_at_once(template: Any) -> None:
             holdfast.Cache(URL, "shop").memoize(**how)(price)
 
 
-def test_functions_of_the_other_face_are_refused() -> None:
+def test_functions_of_the_other_api_are_refused() -> None:
     def plain(sku: str) -> int:
         return 1
 
@@ -142,7 +142,7 @@ def test_a_partial_is_named_as_well_as_it_can_be() -> None:
 
 
 @pytest.mark.parametrize("down", ["load", "raise"])
-def test_loaders_of_the_other_face_are_refused(down: Any) -> None:
+def test_loaders_of_the_other_api_are_refused(down: Any) -> None:
     async def other() -> int:
         return 1
 

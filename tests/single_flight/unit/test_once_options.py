@@ -1,4 +1,4 @@
-"""``once``: what is refused before anything is sent, in both faces."""
+"""``once``: what is refused before anything is sent, in both APIs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_decorated(make: Any) -> None:
     assert inspect.signature(decorated) == inspect.signature(good)
 
 
-def test_the_face_of_the_client() -> None:
+def test_the_api_of_the_client() -> None:
     with pytest.raises(ConfigError):
         once(redis.asyncio.Redis(), "x", keep=60)  # type: ignore[call-overload]
     with pytest.raises(ConfigError):

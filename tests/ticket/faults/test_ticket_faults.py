@@ -16,7 +16,7 @@ import holdfast
 from holdfast import LeaseLost, NotHeld, ServerError, aio
 from runtime.faults.test_fork import in_child
 from runtime.faults.test_interrupts import at_every_line
-from support.faces import Admin, Face, until
+from support.apis import Admin, Api, until
 from support.proxy import Action, Proxy
 from support.servers import PrivateServer
 
@@ -33,46 +33,46 @@ FAULTS: list[Action] = ["lose", "cut", "refuse", "twice"]
 @pytest.mark.fault(16, 18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", ["issue", "redemption"])
-def test_one_reply_lost_changes_nothing(face: Face, proxy: Proxy, admin: Admin, name: str, at: str, fault: Action) -> None:
-    lock = face.Lock(proxy.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+def test_one_reply_lost_changes_nothing(api: Api, proxy: Proxy, admin: Admin, name: str, at: str, fault: Action) -> None:
+    lock = api.Lock(proxy.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
     fence = lock.lease.fence
     rule = proxy.on("exchange_token", action=fault, skip=int(at == "redemption"))
-    ticket = face.call(lock.ticket)
+    ticket = api.call(lock.ticket)
     with pytest.raises(NotHeld):
-        face.call(lock.release)
-    heir = face.redeem(proxy.url, ticket, ttl=TTL)
-    assert face.call(heir.acquire)
+        api.call(lock.release)
+    heir = api.redeem(proxy.url, ticket, ttl=TTL)
+    assert api.call(heir.acquire)
     assert rule.done.wait(5)
     assert heir.lease.fence == admin.fence() > fence
     admin.renewed()
-    face.call(heir.release)
+    api.call(heir.release)
     admin.nothing_left()
 
 
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("fault", ["lose", "cut"])
-def test_every_reply_lost_while_it_is_made(face: Face, proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
+def test_every_reply_lost_while_it_is_made(api: Api, proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Nobody knows whether there is a ticket: the lock is given back."""
-    lock = face.Lock(proxy.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+    lock = api.Lock(proxy.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
     lease = lock.lease
     proxy.on("exchange_token", action=fault, times=3)
     with pytest.raises(LeaseLost, match="the server did not confirm the ticket, so the lock was released"):
-        face.call(lock.ticket)
+        api.call(lock.ticket)
     assert lease.lost.is_set()
     until(lambda: admin.token() is None, 5)  # the ticket would have it for a minute
     admin.nothing_left()
 
 
 @pytest.mark.fault(16)
-def test_every_reply_lost_while_it_is_redeemed(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
-    lock = face.Lock(proxy.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
-    ticket = face.call(lock.ticket, 30)
+def test_every_reply_lost_while_it_is_redeemed(api: Api, proxy: Proxy, admin: Admin, name: str) -> None:
+    lock = api.Lock(proxy.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
+    ticket = api.call(lock.ticket, 30)
     rule = proxy.on("exchange_token", action="cut", times=3)
     with pytest.raises(ServerError):
-        face.call(face.redeem(proxy.url, ticket, ttl=TTL).acquire)
+        api.call(api.redeem(proxy.url, ticket, ttl=TTL).acquire)
     assert rule.done.wait(5)
     until(lambda: admin.token() is None, 5)
     admin.nothing_left()
@@ -169,17 +169,17 @@ def test_row_7_a_child_makes_no_ticket_of_its_parents_lease_and_redeems_one(
 
 
 @pytest.mark.fault(26)
-def test_a_lock_that_vanishes_under_a_ticket(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+def test_a_lock_that_vanishes_under_a_ticket(api: Api, server: PrivateServer, admin: Admin, name: str) -> None:
     def reason(what: Callable[..., Any], *args: object) -> str:
         with pytest.raises(holdfast.TicketRefused) as caught:
-            face.call(what, *args)
+            api.call(what, *args)
         return caught.value.reason
 
-    lock = face.Lock(server.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
-    ticket = face.call(lock.ticket)
+    lock = api.Lock(server.url, name, ttl=TTL)
+    assert api.call(lock.acquire)
+    ticket = api.call(lock.ticket)
     admin.redis.delete(admin.lock)
-    heir = face.redeem(server.url, ticket)
+    heir = api.redeem(server.url, ticket)
     assert reason(heir.acquire) == "gone"
     assert heir.lease is None
     admin.redis.delete(admin.state)

@@ -16,7 +16,7 @@ import redis
 import holdfast
 from holdfast import ConfigError, FairLock, Lock, NotHeld, RedeemedLock, TicketRefused, redeem
 from holdfast._runtime.process import current
-from support.faces import Aio, Face, Sync
+from support.apis import Aio, Api, Sync
 from support.servers import PrivateServer
 from support.witness import in_thread, lease_record, queue_length, until
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Hol
 
 
 @pytest.fixture(params=["sync", "asyncio"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    face: Face = Sync() if request.param == "sync" else Aio()
-    yield face
-    face.close()
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    api: Api = Sync() if request.param == "sync" else Aio()
+    yield api
+    api.close()
 
 
 def work(url: str, ticket: str, pipe: Any) -> None:
@@ -40,10 +40,10 @@ def work(url: str, ticket: str, pipe: Any) -> None:
 
 
 @pytest.mark.turns
-def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
+def test_to_another_process_past_those_in_line(api: Api, server: PrivateServer, look: redis.Redis, name: str) -> None:
     """As an argument of a process. Waiters go on waiting in order, and have the lock when that process is done."""
-    lock = face.Lock(server.url, name, ttl=10)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=10)
+    assert api.call(lock.acquire)
     fence = lock.lease.fence
     first, second = FairLock(server.url, name, ttl=10), FairLock(server.url, name, ttl=10)
     order: list[int] = []
@@ -58,7 +58,7 @@ def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer
     for number, waiter in enumerate((first, second)):
         waiting.append(in_thread(wait, waiter, number))
         until(lambda number=number: queue_length(look, name) == number + 1)  # type: ignore[misc]
-    ticket = face.call(lock.ticket)
+    ticket = api.call(lock.ticket)
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     process = spawn.Process(target=work, args=(server.url, ticket, there))
@@ -76,7 +76,7 @@ def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer
     assert theirs < fences[0] < fences[1]
 
 
-def test_as_json_with_everything_about_the_lock_in_it(face: Face, server: PrivateServer, look: redis.Redis) -> None:
+def test_as_json_with_everything_about_the_lock_in_it(api: Api, server: PrivateServer, look: redis.Redis) -> None:
     """The receiver knows the server, and where its locks are."""
     for options in (
         {"name": b"\xff raw", "prefix": "other:"},
@@ -86,20 +86,20 @@ def test_as_json_with_everything_about_the_lock_in_it(face: Face, server: Privat
         {"name": "bounded", "max_hold": 60.0},
         {"name": "by hand", "renew": False},
     ):
-        lock = face.Lock(server.url, **options)
-        assert face.call(lock.acquire)
-        said = json.loads(json.dumps({"ticket": face.call(lock.ticket)}))
+        lock = api.Lock(server.url, **options)
+        assert api.call(lock.acquire)
+        said = json.loads(json.dumps({"ticket": api.call(lock.ticket)}))
         named = {key: value for key, value in options.items() if key in {"prefix", "key"}}
-        heir = face.redeem(server.url, said["ticket"], **named)
-        assert face.call(heir.acquire)
+        heir = api.redeem(server.url, said["ticket"], **named)
+        assert api.call(heir.acquire)
         assert (heir.name, heir.key, heir.lease.key) == (lock.name, lock.key, lock.key)
         assert look.exists(lock._spec.keys[0])
-        assert face.call(lock.locked)
-        face.call(heir.release)
-        assert not face.call(lock.locked)
+        assert api.call(lock.locked)
+        api.call(heir.release)
+        assert not api.call(lock.locked)
 
 
-def test_a_key_of_the_user_s_own_stays_with_its_prefix(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
+def test_a_key_of_the_user_s_own_stays_with_its_prefix(api: Api, server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Inbox, process record and the mark of ``quarantine=`` are those of ``prefix=``: others may not be allowed. It was read
     off the key."""
     prefix = f"{name}:"
@@ -107,19 +107,19 @@ def test_a_key_of_the_user_s_own_stays_with_its_prefix(face: Face, server: Priva
     me = current().id
     marked = f"{prefix}guard"
     holdfast.declare_new(server.url, prefix=prefix, max_ttl=10, force=True)
-    lock = face.Lock(server.url, name, ttl=2, quarantine=10, **named)
-    assert face.call(lock.acquire)
-    ticket = face.call(lock.ticket, expires=5)
+    lock = api.Lock(server.url, name, ttl=2, quarantine=10, **named)
+    assert api.call(lock.acquire)
+    ticket = api.call(lock.ticket, expires=5)
     look.delete(f"{prefix}proc:{me}")
-    heir = face.redeem(server.url, ticket, ttl=2, **named)
-    assert face.call(heir.acquire)
+    heir = api.redeem(server.url, ticket, ttl=2, **named)
+    assert api.call(heir.acquire)
     spec = heir._spec
     assert (spec.prefix, spec.granting[-1]) == (prefix.encode(), marked.encode())
     assert str(look.get(named["key"])).startswith(f"{me}@{prefix.encode().hex()}.")
     until(lambda: look.pubsub_numsub(f"{prefix}inbox:{me}")[0][1])
     current().keeper.facts_changed()  # it may have been written before it was deleted: then it would be in 20 s again
     until(lambda: look.exists(f"{prefix}proc:{me}"))
-    face.call(heir.release)
+    api.call(heir.release)
     assert not look.keys(f"{name}-legacy[a-z]*")
     assert look.exists(marked)
 
@@ -192,32 +192,32 @@ def test_of_many_who_redeem_it_one_has_the_lock(server: PrivateServer, name: str
         mine.release()
 
 
-def test_a_redeemed_lease_is_renewed_and_handed_on(face: Face, server: PrivateServer, name: str) -> None:
-    lock = face.Lock(server.url, name, ttl=10)
-    assert face.call(lock.acquire)
+def test_a_redeemed_lease_is_renewed_and_handed_on(api: Api, server: PrivateServer, name: str) -> None:
+    lock = api.Lock(server.url, name, ttl=10)
+    assert api.call(lock.acquire)
     fences = [lock.lease.fence]
     holder: Any = lock
     for _ in range(3):
-        heir = face.redeem(server.url, face.call(holder.lease.ticket), ttl=0.9)
-        assert face.call(heir.acquire)
+        heir = api.redeem(server.url, api.call(holder.lease.ticket), ttl=0.9)
+        assert api.call(heir.acquire)
         fences.append(heir.lease.fence)
         deadline = lease_record(heir.lease).deadline
         until(lambda heir=heir, deadline=deadline: lease_record(heir.lease).deadline > deadline)  # type: ignore[misc]
         holder = heir
     assert fences == sorted(set(fences))
-    face.call(holder.release)
+    api.call(holder.release)
 
 
-def test_with_a_guard(face: Face, server: PrivateServer, name: str) -> None:
+def test_with_a_guard(api: Api, server: PrivateServer, name: str) -> None:
     holdfast.declare_new(server.url)
-    lock = face.Lock(server.url, name, ttl=10, quarantine=True)
-    assert face.call(lock.acquire)
+    lock = api.Lock(server.url, name, ttl=10, quarantine=True)
+    assert api.call(lock.acquire)
     with pytest.raises(ConfigError, match=r"expires must be between 0\.05 and 60 seconds"):
-        face.call(lock.ticket, 90)
-    heir = face.redeem(server.url, face.call(lock.ticket))
-    assert face.call(heir.acquire)
+        api.call(lock.ticket, 90)
+    heir = api.redeem(server.url, api.call(lock.ticket))
+    assert api.call(heir.acquire)
     assert heir._spec.quarantine == 60
-    face.call(heir.release)
+    api.call(heir.release)
 
 
 def test_clients_of_all_kinds(server: PrivateServer, name: str) -> None:
@@ -257,12 +257,12 @@ def test_of_an_rlock_by_its_owner_where_it_is_held_once(server: PrivateServer, n
     assert (lock.statistics().held, lock.statistics().losses) == (0, 0)
 
 
-def test_not_of_permits_and_not_of_leadership(face: Face, server: PrivateServer, name: str) -> None:
-    semaphore = (holdfast if face.name == "sync" else holdfast.aio).Semaphore(server.url, name, 2)
-    assert face.call(semaphore.acquire)
+def test_not_of_permits_and_not_of_leadership(api: Api, server: PrivateServer, name: str) -> None:
+    semaphore = (holdfast if api.name == "sync" else holdfast.aio).Semaphore(server.url, name, 2)
+    assert api.call(semaphore.acquire)
     assert not hasattr(semaphore.lease, "ticket")
-    face.call(semaphore.release)
-    leader = (holdfast if face.name == "sync" else holdfast.aio).Election(server.url, f"{name}-leader")
-    face.call(leader.campaign)
+    api.call(semaphore.release)
+    leader = (holdfast if api.name == "sync" else holdfast.aio).Election(server.url, f"{name}-leader")
+    api.call(leader.campaign)
     assert not hasattr(leader.lease, "ticket")
-    face.call(leader.resign)
+    api.call(leader.resign)

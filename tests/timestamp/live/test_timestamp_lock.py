@@ -1,4 +1,4 @@
-"""The timestamp lock on a real server: with deployed clients in both directions, both faces, and what goes wrong."""
+"""The timestamp lock on a real server: with deployed clients in both directions, both APIs, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 
 
 class Blocking:
-    """The asyncio face, as if it were the other one: in a loop of its own."""
+    """The asyncio API, as if it were the other one: in a loop of its own."""
 
     def __init__(self, url: str, key: str, **options: Any) -> None:
         self.lock = legacy.aio.TimestampLock(url, key, **options)
@@ -53,7 +53,7 @@ class Blocking:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Makes a lock of either face."""
+    """Makes a lock of either API."""
     made: list[Blocking] = []
 
     def of_asyncio(*args: Any, **options: Any) -> Blocking:
@@ -227,7 +227,7 @@ def test_anything_else_is_refused_and_left_alone(server: PrivateServer, look: An
     assert look.lrange(name, 0, -1) == ["job"]
 
 
-# The face
+# The API
 
 
 def test_a_lease(server: PrivateServer, look: Any, name: str) -> None:

@@ -42,7 +42,7 @@ def stamp(*, unit: int = 1000, server: bool = False, ttl: float = TTL) -> Stamp:
 
 
 class Old:
-    """The timestamp lock, as the faces use the operations; what is believed is written down."""
+    """The timestamp lock, as the APIs use the operations; what is believed is written down."""
 
     def __init__(self, worker: Worker, described: Stamp, core: ModuleType = timestamp) -> None:
         self.stays = OVERSTAY * described.ttl / TTL
@@ -234,7 +234,7 @@ def simulate(seed: int, fleet: Fleet) -> Outcome:
         kind = fleet.kinds[number % len(fleet.kinds)]
         ahead = fleet.ahead * rng.random()
         process = Process(
-            world, server, f"c{number + 1}", offset=1000 * rng.random(), face=rng.choice(("threads", "asyncio")), ahead=ahead
+            world, server, f"c{number + 1}", offset=1000 * rng.random(), api=rng.choice(("threads", "asyncio")), ahead=ahead
         )
         worker = Worker(process, "1")
         outcome.kinds[worker.name] = kind

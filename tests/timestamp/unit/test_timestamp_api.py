@@ -1,4 +1,4 @@
-"""The timestamp lock: its two faces are one, its values are read as they are meant, and its lease is not believed too long."""
+"""The timestamp lock: its two APIs are one, its values are read as they are meant, and its lease is not believed too long."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), PAIRS)
-def test_both_faces_say_the_same(sync: type, asynchronous: type) -> None:
+def test_both_apis_say_the_same(sync: type, asynchronous: type) -> None:
     assert {member: as_sync(text) for member, text in described(asynchronous).items()} == {
         member: as_sync(text) for member, text in described(sync).items()
     }
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), PAIRS)
-def test_both_faces_take_the_same_arguments(sync: type, asynchronous: type) -> None:
+def test_both_apis_take_the_same_arguments(sync: type, asynchronous: type) -> None:
     assert signatures(asynchronous) == signatures(sync)
 
 

@@ -1,4 +1,4 @@
-"""Transactions on a real server: both faces, the clients of redis-py and of valkey-py."""
+"""Transactions on a real server: both APIs, the clients of redis-py and of valkey-py."""
 
 from __future__ import annotations
 

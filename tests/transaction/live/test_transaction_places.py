@@ -100,7 +100,7 @@ def test_a_slot_that_moves_before_the_first_read_and_a_key_of_another_slot(nodes
     asyncio.run(asyncio.wait_for(play(), 20))
 
 
-def test_faces(nodes: Cluster) -> None:
+def test_apis(nodes: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"holdfast\.aio needs an asyncio client"):
         aio.transaction(redis.RedisCluster(*nodes.address), "x")  # type: ignore[arg-type]
 

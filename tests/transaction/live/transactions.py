@@ -21,7 +21,7 @@ async def done(answer: Any) -> Any:
 
 
 class Optimist:
-    """A client of one kind, with transactions of its face. ``url`` where there is no client."""
+    """A client of one kind, with transactions of its API. ``url`` where there is no client."""
 
     def __init__(self, kind: str, url: str, **options: Any) -> None:
         package = importlib.import_module(kind)
@@ -36,7 +36,7 @@ class Optimist:
 
     @asynccontextmanager
     async def within(self, *keys: str | bytes, client: Any = None) -> AsyncIterator[Any]:
-        """A ``with`` of this face."""
+        """A ``with`` of this API."""
         transaction = self.on(*keys, client=client)
         if self.is_async:
             async with transaction as tx:
@@ -46,7 +46,7 @@ class Optimist:
                 yield tx
 
     async def run(self, function: Callable[[Any], Any], *keys: str, client: Any = None, **limits: Any) -> Any:
-        """`run` of this face, with a coroutine function that waits for nothing but `done`."""
+        """`run` of this API, with a coroutine function that waits for nothing but `done`."""
         if self.is_async:
             return await self.on(*keys, client=client).run(function, **limits)
         return self.on(*keys, client=client).run(lambda tx: _at_once(function(tx)), **limits)

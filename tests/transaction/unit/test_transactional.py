@@ -75,7 +75,7 @@ def test_refused_at_decoration(function: Any, keys: tuple[str, ...], parameter: 
     assert caught.value.parameter == parameter
 
 
-def test_bounds_and_faces() -> None:
+def test_bounds_and_apis() -> None:
     for bad in ({"tries": 0}, {"tries": True}, {"wait": -1}):
         with pytest.raises(ConfigError):
             transactional(URL, "a", **bad)

@@ -79,11 +79,11 @@ class _Order(NamedTuple):
 
 def measure(plan: Plan) -> Result:
     result = Result(f"{PROCESSES} processes x {EACH} threads, or tasks, on one lock")
-    for face, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
+    for api, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
         with workers(PROCESSES, target, plan.url) as crowd:
             contenders: list[str] = max(worker.hear() for worker in crowd)
             for body, work in list(BODIES.items())[plan.smoke :]:  # in a smoke test, one of them is enough
-                group = f"{PROCESSES} x {EACH} {face}, {body}"
+                group = f"{PROCESSES} x {EACH} {api}, {body}"
                 found = in_turns(contenders, plan.rounds, functools.partial(_round, crowd, work, plan.slice))
                 for name, slices in found.items():
                     with Wiretap(plan.url) as tap:

@@ -108,7 +108,7 @@ class LockScenario(Scenario):
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = self.empty_world(self.ttl, trace=trace, brisk=self.brisk)
-        world.in_turn = self.face == "asyncio" and self.together > 1
+        world.in_turn = self.api == "asyncio" and self.together > 1
         self.add_processes(world, Server(world), -(-len(self.programs) // self.together), warm=self.warm)
         sharing: dict[str, Any] = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
         described = spec(ttl=self.ttl, renew=self.renew, **sharing)
@@ -148,7 +148,7 @@ WAITING = (once(hold=1.5), once(wait=0.5), once(wait=0.7), once(hold=0.3))
 ASKED = (once(), once(wait=0.0))
 
 
-PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
+PAIRS: dict[str, Any] = {"together": 2, "api": "asyncio", "warm": True}
 """Options of scenarios with two tasks in each process, between which the process hands the lock on."""
 
 KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
@@ -206,12 +206,12 @@ LONG: dict[str, LockScenario] = {
             **PAIRS,
         ),
         *_each("kept", "one client lingers after use, one tries", ASKED, ("cancel",), **KEPT),
-        *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),
+        *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), api="asyncio"),
         LockScenario("two-restart", "two clients acquire the lock once; restart", BOTH, ("restart",)),
         LockScenario("two-limited-restart", "two clients, one waits for a limited time; restart", LIMITED, ("restart",)),
         *_each("two-held", "two clients, one waits while the other renews", HELD, ALL_FAULTS),
         *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=2),
-        *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), face="asyncio"),
+        *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), api="asyncio"),
         LockScenario("two-faults", "two clients, a lost reply and a crash", BOTH, ("lost-reply", "crash"), budget=2),
     )
 }

@@ -31,7 +31,7 @@ class MultilockScenario(LockScenario):
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = self.empty_world(self.ttl, trace=trace, brisk=self.brisk)
-        world.in_turn = self.face == "asyncio" and self.together > 1
+        world.in_turn = self.api == "asyncio" and self.together > 1
         self.add_processes(world, Server(world), -(-len(self.programs) // self.together))
         specs = {name: spec(name, ttl=self.ttl, renew=self.renew) for name in "xyz"}
         for number, (program, order) in enumerate(zip(self.programs, self.orders, strict=True)):
@@ -53,6 +53,6 @@ MULTILOCK_SCENARIOS: dict[str, MultilockScenario] = {
             MultilockScenario(f"crossed-{fault}", f"two locks, both clients wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
             for fault in FAULTS
         ),
-        MultilockScenario("crossed-tasks", "two locks, two tasks", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
+        MultilockScenario("crossed-tasks", "two locks, two tasks", BOTH, orders=("xy", "yx"), together=2, api="asyncio"),
     )
 }

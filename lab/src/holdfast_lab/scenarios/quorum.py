@@ -46,7 +46,7 @@ class QuorumScenario(LockScenario):
                 server.on_start = partial(server_group.declare, server)
         lock = described("x", ttl=self.ttl, renew=self.renew)
         for number, program in enumerate(self.programs):
-            process = Process(world, world.servers[0], f"c{number + 1}", face=self.face)
+            process = Process(world, world.servers[0], f"c{number + 1}", api=self.api)
             worker = QuorumWorker(process, "1")
             worker.start(program(worker, Redlock(worker, server_group, lock, fair=True)))
         return world

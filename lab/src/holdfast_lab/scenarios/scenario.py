@@ -12,7 +12,7 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.virtual_time import Stuck
-from holdfast_lab.sim.world import Face, Process
+from holdfast_lab.sim.world import Api, Process
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Scenario:
     programs: tuple[Any, ...]
     faults: tuple[str, ...] = ()
     budget: int = 1
-    face: Face = "threads"
+    api: Api = "threads"
 
     broad: ClassVar[bool] = False
     """True if the search is breadth first: it tries the schedules that differ in an early step before all others."""
@@ -56,7 +56,7 @@ class Scenario:
         If ``warm`` is True, each has already subscribed to notifications, and stored its process record.
         """
         for each in range(number):
-            process = Process(world, server, f"c{each + 1}", face=self.face)
+            process = Process(world, server, f"c{each + 1}", api=self.api)
             if warm:
                 process.warm_up()
         while warm and (steps := world.steps_now()):

@@ -157,10 +157,10 @@ class Worker:
         """
         if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
-        self.shielded = self.inside and self.process.face == "asyncio"
+        self.shielded = self.inside and self.process.api == "asyncio"
         self._drop_timer()
         self.pending = self._slot = None
-        if self.process.face == "threads":
+        if self.process.api == "threads":
             for wire in self._wires.values():
                 if wire.in_flight:
                     wire.close("interrupted")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 INFINITY = float("inf")
 
-Face = Literal["threads", "asyncio"]
+Api = Literal["threads", "asyncio"]
 """The API that a process uses: "threads" (sync) or "asyncio" (tasks).
 
 Each thread has its own connection, and closes it when it is interrupted during a request. All tasks of a process share one
@@ -228,7 +228,7 @@ class Process:
         server: Server,
         name: str,
         *,
-        face: Face = "threads",
+        api: Api = "threads",
         offset: float = 0.0,
         rate: float = 1.0,
         ahead: float = 0.0,
@@ -237,7 +237,7 @@ class Process:
         self.server = server
         self.name = self.process_id = name
         """The process id. Each token of the process begins with it, so this part of the token is not secret."""
-        self.face = face
+        self.api = api
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
@@ -536,8 +536,8 @@ class Process:
             return shared
         if not server.reachable or self.turned_away:
             raise NotSent(f"no server at {server.name}", server.name)
-        wire = Wire(self, server, self.name if self.face == "asyncio" else who)
-        if self.face == "asyncio":
+        wire = Wire(self, server, self.name if self.api == "asyncio" else who)
+        if self.api == "asyncio":
             self._shared[server] = wire
         return wire
 

@@ -26,7 +26,7 @@ from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import Face, Process, World
+from holdfast_lab.sim.world import Api, Process, World
 from holdfast_lab.swarms.swarm import History, Swarm
 
 LAST = "last"
@@ -35,7 +35,7 @@ LAST = "last"
 KINDS = sorted(FAULTS.keys() - {"amnesia", "clock", "foreign", "close"})
 
 STEPS = 60_000
-FACES: tuple[Face, ...] = ("threads", "asyncio")
+APIS: tuple[Api, ...] = ("threads", "asyncio")
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class ElectionHistory(History[Profile]):
     def _process(self, name: str) -> Process:
         rng = self.rng
         offset, rate = 1000 * rng.random(), 1 + rng.choice((0.0, 0.002))
-        return Process(self.world, self.server, name, face=rng.choice(FACES), offset=offset, rate=rate)
+        return Process(self.world, self.server, name, api=rng.choice(APIS), offset=offset, rate=rate)
 
     def _worker(self, process: Process, what: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> Worker:
         worker = Worker(process, str(len(process.workers) + 1))

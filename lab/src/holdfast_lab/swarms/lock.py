@@ -277,7 +277,7 @@ class LockHistory(History[Profile]):
                 world,
                 server,
                 f"c{number + 1}",
-                face=rng.choice(("threads", "asyncio")),
+                api=rng.choice(("threads", "asyncio")),
                 offset=1000 * rng.random(),
                 rate=1 + rng.choice((0.0, 0.002, -0.002)),
             )

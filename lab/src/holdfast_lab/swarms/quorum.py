@@ -22,7 +22,7 @@ from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Face, Process, World
+from holdfast_lab.sim.world import Api, Process, World
 from holdfast_lab.swarms.lock import (
     ECHO,
     ENOUGH,
@@ -195,8 +195,8 @@ class QuorumHistory(History[Profile]):
 
 def _process(world: World, name: str, rng: random.Random, far: float, distance: float) -> Process:
     rate = 1 + rng.choice((0.0, 0.002, -0.002))
-    face: Face = rng.choice(("threads", "asyncio"))
-    process = Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
+    api: Api = rng.choice(("threads", "asyncio"))
+    process = Process(world, world.servers[0], name, api=api, offset=1000 * rng.random(), rate=rate)
     process.luck = rng
     process.far = {server: distance for server in world.servers if rng.random() < far}
     return process

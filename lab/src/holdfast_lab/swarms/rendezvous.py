@@ -18,7 +18,7 @@ from holdfast_lab.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousCl
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck
 from holdfast_lab.sim.worker import Cancelled, Worker
-from holdfast_lab.sim.world import Face, Process
+from holdfast_lab.sim.world import Api, Process
 from holdfast_lab.swarms.swarm import History, Swarm
 
 TIME_LIMIT = 900.0
@@ -35,7 +35,7 @@ A participant's position expires by the server's clock, and a loss of data delet
 set, and no data is lost, except under the themes `jumping` and `forgetful`.
 """
 
-FACES: tuple[Face, ...] = ("threads", "asyncio")
+APIS: tuple[Api, ...] = ("threads", "asyncio")
 TIMEOUT = 0.5
 """Maximum seconds to wait for the reply to a request."""
 
@@ -103,8 +103,8 @@ class MeetingHistory(History[Profile]):
         self.barrier_spec = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3), profile.keep_ms)
         self.flag = flag(profile.what, profile.count if profile.what == "latch" else 1, TIMEOUT, profile.keep_ms)
         for number, workers in enumerate(profile.processes):
-            face, rate = rng.choice(FACES), 1 + rng.choice((0.0, 0.002))
-            process = Process(world, self.rendezvous, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
+            api, rate = rng.choice(APIS), 1 + rng.choice((0.0, 0.002))
+            process = Process(world, self.rendezvous, f"c{number + 1}", api=api, offset=1000 * rng.random(), rate=rate)
             for name in range(workers):
                 worker = Worker(process, str(name + 1))
                 worker.start({"barrier": self._meets, "latch": self._counts, "event": self._flags}[profile.what](worker))

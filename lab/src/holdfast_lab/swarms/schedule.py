@@ -160,7 +160,7 @@ class ScheduleHistory(History[Profile]):
             self.world,
             self.server,
             name,
-            face=rng.choice(("threads", "asyncio")),
+            api=rng.choice(("threads", "asyncio")),
             offset=SKEW * (2 * rng.random() - 1),
             rate=1 + rng.choice((0.0, 0.002, -0.002)),
         )

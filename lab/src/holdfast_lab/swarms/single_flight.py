@@ -34,7 +34,7 @@ from holdfast_lab.sim.single_flight_client import CacheClient, Source
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.worker import Worker
-from holdfast_lab.sim.world import Face, Process, World
+from holdfast_lab.sim.world import Api, Process, World
 from holdfast_lab.swarms.swarm import History, Swarm
 
 TIME_LIMIT = 600.0
@@ -153,8 +153,8 @@ class FlightHistory(History[Profile]):
         source = Source(entry_spec("hf:cache:", "c", "x", lease=profile.lease), profile.ttl, profile.stale)
         for number in range(1 + max(process for process, _ in profile.workers)):
             rate = 1 + rng.choice((0.0, 0.002, -0.002))
-            face: Face = rng.choice(("threads", "asyncio"))
-            Process(world, server, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
+            api: Api = rng.choice(("threads", "asyncio"))
+            Process(world, server, f"c{number + 1}", api=api, offset=1000 * rng.random(), rate=rate)
             if profile.slow_share:
                 world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
         for number, (of, rounds) in enumerate(profile.workers):

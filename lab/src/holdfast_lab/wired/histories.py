@@ -80,7 +80,7 @@ PROMPT = 0.3
 """A request violates T4 if it exceeds its time limit by more than this many seconds."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
-"""Time that a request may take, as a multiple of its time limit, by `Profile.face`.
+"""Time that a request may take, as a multiple of its time limit, by `Profile.api`.
 
 A thread may use the limit twice, because it may first open a connection. Threads that share a connection send a request again
 on the next connection, any number of times, as long as the request did not leave the process.
@@ -124,7 +124,7 @@ run.
 class Profile:
     """The parameters of a history, drawn from its seed."""
 
-    face: Literal["sync", "shared", "asyncio"]
+    api: Literal["sync", "shared", "asyncio"]
     """The workers are one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
     delay: float
     """Mean time in seconds that data takes from one end of a connection to the other."""
@@ -291,7 +291,7 @@ class _Voters:
         await aio.close()
 
 
-Face = _Threads | _ThreadOfVoters | _Tasks | _Voters
+Api = _Threads | _ThreadOfVoters | _Tasks | _Voters
 
 
 class History:
@@ -368,9 +368,9 @@ class History:
     def _tell(self) -> None:
         if self.nodes is not None:
             Callers(self.world).run([self._in_cluster])
-        elif self.profile.face == "shared":
+        elif self.profile.api == "shared":
             self._shared()
-        elif self.profile.face == "sync":
+        elif self.profile.api == "sync":
             _at_once(self._sync())
         elif self.profile.loops:
             self._ending_loops()
@@ -386,7 +386,7 @@ class History:
             except WireError:
                 self.machine.sleep(0.1)
         self.endpoints = (self.cluster.shard(slot_of(lock_keys("x", "hf:", None)[0])),)
-        if self.profile.face == "sync":
+        if self.profile.api == "sync":
             _at_once(self._sync())
             return
         with closing(self._loop()) as loop:
@@ -403,36 +403,36 @@ class History:
             return
         timeout = self.profile.client_timeout
         client = None if timeout is None else SyncClient(self.machine, self.endpoints[0], timeout, self.counts)
-        face = _Threads(self.process, self.endpoints[0], client)
-        await self._work(face, (0.0,))
+        api = _Threads(self.process, self.endpoints[0], client)
+        await self._work(api, (0.0,))
         self._heal()
-        await self._calm_down(face)
+        await self._calm_down(api)
 
     def _shared(self) -> None:
         """Run the history with threads that share connections, as in a process with very many threads."""
-        face = _Threads(self.process, self.endpoints[0])
+        api = _Threads(self.process, self.endpoints[0])
         pool = self.process.pool(self.endpoints[0])
         assert isinstance(pool, Pool)
         pool.share()
-        Callers(self.world).run([lambda: _at_once(self._work(face, (0.0,)))] * TASKS)
+        Callers(self.world).run([lambda: _at_once(self._work(api, (0.0,)))] * TASKS)
         self._heal()
-        Callers(self.world).run([lambda: _at_once(self._calm_down(face))])
+        Callers(self.world).run([lambda: _at_once(self._calm_down(api))])
 
     async def _asyncio(self) -> None:
-        face = self._tasks()
+        api = self._tasks()
         client: AioClient | None = None
         if self.profile.client_timeout is not None:
-            assert isinstance(face, _Tasks)
+            assert isinstance(api, _Tasks)
             client = AioClient(self.machine, self.endpoints[0], self.profile.client_timeout, self.counts)
-            face.driver.stream = AioClientCalls(Endpoint(host="scripted", client=client), self.machine)
+            api.driver.stream = AioClientCalls(Endpoint(host="scripted", client=client), self.machine)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(TASKS):
-                    group.create_task(self._work(face, (0.0, 0.5, 2.0)))
+                    group.create_task(self._work(api, (0.0, 0.5, 2.0)))
             self._heal()
-            await self._calm_down(face)
+            await self._calm_down(api)
         finally:
-            await face.close()
+            await api.close()
             if client is not None:
                 await client.close()
 
@@ -467,8 +467,8 @@ class History:
         tasks: list[asyncio.Task[None]] = []
 
         async def begin() -> None:
-            face = self._tasks()
-            tasks.extend(loop.create_task(self._work(face, (0.0, 0.5, 2.0))) for _ in range(TASKS))
+            api = self._tasks()
+            tasks.extend(loop.create_task(self._work(api, (0.0, 0.5, 2.0))) for _ in range(TASKS))
 
         loop.run_until_complete(begin())
         loop.call_later(seconds, loop.stop)
@@ -501,16 +501,16 @@ class History:
             await driver.stream.close()
 
     async def _after_the_loops(self) -> None:
-        face = self._tasks()
+        api = self._tasks()
         try:
             self._heal()
-            await self._calm_down(face)
+            await self._calm_down(api)
         finally:
-            await face.close()
+            await api.close()
 
     # The workers
 
-    async def _work(self, face: Face, waits: tuple[float, ...]) -> None:
+    async def _work(self, api: Api, waits: tuple[float, ...]) -> None:
         rng = self.rng
         mine: dict[str, Lease] = {}
         for _ in range(STEPS):
@@ -519,21 +519,21 @@ class History:
             name = rng.choice("xy")
             match rng.randrange(6):
                 case 0 | 1 if name not in mine:
-                    lease = await self._acquire(face, self._spec(name), rng.choice(waits))
+                    lease = await self._acquire(api, self._spec(name), rng.choice(waits))
                     if lease is not None:
                         mine[name] = lease
                 case 0 | 1:
-                    await self._try("renewed", face.run(mine[name].renew_on_server(rng.choice((None, 1.0, 4.0)))))
+                    await self._try("renewed", api.run(mine[name].renew_on_server(rng.choice((None, 1.0, 4.0)))))
                 case 2 if name in mine:
-                    await self._release(face, mine.pop(name))
+                    await self._release(api, mine.pop(name))
                 case 3:
-                    await self._question(face.ask)
+                    await self._question(api.ask)
                 case 4:
                     self._question_to_the_keeper()
                 case _:
-                    await face.sleep(rng.choice((0.01, 0.3, 1.0, 4.0)) * rng.random())
+                    await api.sleep(rng.choice((0.01, 0.3, 1.0, 4.0)) * rng.random())
         for lease in mine.values():
-            await self._release(face, lease)
+            await self._release(api, lease)
 
     def _spec(self, name: str) -> Spec:
         ttl = self.rng.choice((0.5, 2.0, 10.0)) * self.profile.scale
@@ -543,30 +543,30 @@ class History:
             return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=VOTES_WITHIN)
         return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=answer_within(ttl))
 
-    async def _acquire(self, face: Face, spec: Spec, wait: float) -> Lease | None:
+    async def _acquire(self, api: Api, spec: Spec, wait: float) -> Lease | None:
         taken: list[Lease] = []
-        slot = face.slot()
+        slot = api.slot()
         if not self.several:
             node = self.process.keeper.node(self.endpoints[0])
-            attempt = Attempt(spec, slot=slot, node=node, is_direct=face.driver.is_direct)
+            attempt = Attempt(spec, slot=slot, node=node, is_direct=api.driver.is_direct)
             operation = partial(acquire, attempt, wait, ON_ONE_SERVER)
         else:
             attempt = voted = self._voted(spec, slot)
             operation = partial(acquire, voted, wait, quorum_acquire.ON_SEVERAL_SERVERS)
 
         async def take() -> Grant | Busy:
-            grant = await face.acquire(attempt, wait, operation)
+            grant = await api.acquire(attempt, wait, operation)
             if isinstance(grant, Grant) and self.profile.tidy:  # a cancellation may come before the caller has the grant
-                taken.append(self._lease(face, attempt, grant))
+                taken.append(self._lease(api, attempt, grant))
             return grant
 
         grant = await self._try("asked", take())
         if not isinstance(grant, Grant):
             for lease in taken:
                 self._held[lease] = 0.0
-                await self._release(face, lease)
+                await self._release(api, lease)
             return None
-        return taken[0] if taken else self._lease(face, attempt, grant)
+        return taken[0] if taken else self._lease(api, attempt, grant)
 
     def _voted(self, spec: Spec, slot: Any) -> QuorumAttempt:
         return QuorumAttempt(
@@ -578,26 +578,26 @@ class History:
             clock_estimate=self.clock_estimate,
         )
 
-    def _lease(self, face: Face, attempt: Attempt, grant: Grant) -> Lease:
+    def _lease(self, api: Api, attempt: Attempt, grant: Grant) -> Lease:
         if self.several:
-            lease: Lease = Voted(self.process, self.endpoints, grant, driver=face.driver)
+            lease: Lease = Voted(self.process, self.endpoints, grant, driver=api.driver)
         else:
-            lease = Lease(self.process, self.endpoints[0], grant, driver=face.driver)
+            lease = Lease(self.process, self.endpoints[0], grant, driver=api.driver)
         attempt.unclaimed = None
         self._held[lease] = 0.0
         self.counts["wired taken"] += 1
         self._look()
         return lease
 
-    async def _release(self, face: Face, lease: Lease) -> None:
+    async def _release(self, api: Api, lease: Lease) -> None:
         del self._held[lease]
         self.world.note("release", WORKERS, lease.key)
         # if the release fails, the keeper tries it again, as after a `with` block
-        await self._try("released", face.release(lease, tidy=self.profile.tidy))
+        await self._try("released", api.release(lease, tidy=self.profile.tidy))
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
         """Await an action and count its outcome. Return None if a fault made it fail, or it was cancelled at random."""
-        if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
+        if self.profile.api == "asyncio" and self.rng.random() < self.impatient:
             doing = self._cancelled_twice(doing) if self.profile.loops else asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
             result = await doing
@@ -647,9 +647,9 @@ class History:
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
-        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a sync client has its own time limit
+        if self.profile.client_timeout is None or self.profile.api == "asyncio":  # a sync client has its own time limit
             hops = HOPS_S if self.nodes is not None else 0.0
-            self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout + hops)
+            self._ends_in_time(asked, ON_THE_WAY[self.profile.api] * command.timeout + hops)
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
@@ -739,7 +739,7 @@ class History:
             if isinstance(sock, Socket):
                 sock.reset()
 
-    async def _calm_down(self, face: Face) -> None:
+    async def _calm_down(self, api: Api) -> None:
         """Check T3: after the last fault, all connections answer, except perhaps the first questions.
 
         Also check T5, if the workers clean up, and several servers vote or there were no faults.
@@ -751,9 +751,9 @@ class History:
             by_link = was
 
         for _ in range(CALM):
-            answered = await self._question(face.ask)
+            answered = await self._question(api.ask)
             self._question_to_the_keeper(then)
-            await face.sleep(2.0)
+            await api.sleep(2.0)
         self.docket.decide("T3")
         if not answered:
             self._violated("T3", "the driver's connection gets no reply after all faults have ended")

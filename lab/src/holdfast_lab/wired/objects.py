@@ -108,7 +108,7 @@ class ObjectHistory(History):
         self.world.watchers.append(self._look_at_holders)
         if self.profile.full_from is not None:
             self.world.at(self.profile.full_from, self._turn_away)
-        if self.profile.face == "asyncio":
+        if self.profile.api == "asyncio":
             if not self.profile.faults and self._themed.random() < 0.5:
                 self._forsake()
             self.machine.held_up = self._themed.choice((0.0, 0.1, 0.3))
@@ -129,7 +129,7 @@ class ObjectHistory(History):
 
     def _use_threads(self) -> None:
         driver = Driver(self.process, self.endpoints[0])
-        alone = self.profile.face == "sync"
+        alone = self.profile.api == "sync"
         workers = [self._worker(holdfast, driver) for _ in range(1 if alone else WORKING)]
         if alone:
             at_once(self._use(workers[0]))
@@ -245,7 +245,7 @@ class ObjectHistory(History):
         return sum(answered)
 
     async def _pause(self, seconds: float) -> None:
-        if self.profile.face == "asyncio":
+        if self.profile.api == "asyncio":
             await asyncio.sleep(seconds)
         else:
             self.machine.sleep(seconds)
@@ -310,9 +310,9 @@ class ObjectHistory(History):
 
     async def _perhaps_interrupted(self, call: Callable[[], Any]) -> Any:
         rng, limit = self.rng, self.profile.delay * 8
-        if rng.random() >= self.impatient or self.profile.face == "shared":
+        if rng.random() >= self.impatient or self.profile.api == "shared":
             return await done(call())
-        if self.profile.face == "asyncio":
+        if self.profile.api == "asyncio":
             try:
                 return await asyncio.wait_for(call(), rng.choice((limit, 0.5)) * rng.random())
             except TimeoutError:
@@ -377,7 +377,7 @@ class ObjectHistory(History):
                 if not taken:
                     self._violated("T3", "a worker does not get a lock after all faults have ended")
             # The first worker has noticed that its connection has ended. The others must not use connections of that time.
-            if worker is workers[0] and self.profile.face == "shared" and self._ask_at_once(worker) < WORKING:
+            if worker is workers[0] and self.profile.api == "shared" and self._ask_at_once(worker) < WORKING:
                 self._violated("T3", "a request gets no reply, on a connection that ended together with another one")
         await self._pause(10.0)
         self._nothing_left()

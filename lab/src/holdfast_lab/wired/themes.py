@@ -17,11 +17,11 @@ class Voting(Theme):
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
     }
-    face = "asyncio"
+    api = "asyncio"
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         rng = self._rng(seed)
-        profile.face, profile.tidy, profile.scale = self.face, True, 3.0
+        profile.api, profile.tidy, profile.scale = self.api, True, 3.0
         profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
         profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
 
@@ -30,7 +30,7 @@ class Polling(Voting):
     """Three servers vote on each lock. The sync driver for several servers is used."""
 
     name = "polling"
-    face = "sync"
+    api = "sync"
 
 
 class Redirecting(Theme):
@@ -51,7 +51,7 @@ class Redirecting(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         rng = self._rng(seed)
-        profile.face, profile.nodes = "asyncio" if seed % 2 else "sync", 3
+        profile.api, profile.nodes = "asyncio" if seed % 2 else "sync", 3
         profile.faults = {fault: rng.choice((0.1, 0.3)) * share for fault, share in profile.faults.items()}
 
 
@@ -65,7 +65,7 @@ class Foreign(Theme):
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        profile.face = "asyncio" if seed % 2 else "sync"
+        profile.api = "asyncio" if seed % 2 else "sync"
         profile.client_timeout = self._rng(seed).choice((0.3, 1.0, 5.0))
 
 
@@ -88,7 +88,7 @@ class Closing(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         rng = self._rng(seed)
-        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.api, profile.tidy, profile.scale = "asyncio", True, 3.0
         profile.impatient = rng.choice((0.0, 0.2, 0.5))
         profile.faults = rng.choice(({}, profile.faults))
         endings = ("run", "run", "stopped", "dropped")
@@ -122,11 +122,11 @@ class Objects(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         rng = self._rng(seed)
-        profile.face = "asyncio" if seed % 2 else "sync" if seed % 4 else "shared"
+        profile.api = "asyncio" if seed % 2 else "sync" if seed % 4 else "shared"
         profile.objects, profile.tidy, profile.scale = True, True, 3.0
         profile.impatient = rng.choice((0.0, 0.1, 0.3))
         profile.faults = rng.choice(({}, {}, profile.faults))
-        if profile.face == "sync" and rng.random() < 0.5:  # a request arrives after its undo, over another connection
+        if profile.api == "sync" and rng.random() < 0.5:  # a request arrives after its undo, over another connection
             profile.faults, profile.impatient = {"late": 0.2}, 0.3
         if not profile.faults:
             profile.delay = min(profile.delay, 0.01)  # no reply is late

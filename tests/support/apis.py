@@ -1,6 +1,6 @@
-"""Both faces behind one shape, so that a fault is described once; and what all these tests look at.
+"""Both APIs behind one shape, so that a fault is described once; and what all these tests look at.
 
-``face.call(lock.acquire)`` and ``face.start(lock.acquire)`` do the same for a `holdfast.Lock` (here, and in a thread) and for
+``api.call(lock.acquire)`` and ``api.start(lock.acquire)`` do the same for a `holdfast.Lock` (here, and in a thread) and for
 a `holdfast.aio.Lock` (in an event loop that runs in a thread of its own).
 """
 
@@ -47,7 +47,7 @@ class Sync:
             except BaseException as error:
                 future.set_exception(error)
 
-        threading.Thread(target=run, name="face", daemon=True).start()
+        threading.Thread(target=run, name="api", daemon=True).start()
         return future
 
     def taken_and_given_back(self, lock: Any) -> bool:
@@ -73,7 +73,7 @@ class Aio:
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self.loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self._run, name="face", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -98,7 +98,7 @@ class Aio:
         self._thread.join()
 
 
-Face = Sync | Aio
+Api = Sync | Aio
 
 
 class Place(NamedTuple):
