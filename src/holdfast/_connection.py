@@ -183,12 +183,12 @@ class BaseConnection(ForeignMethods):
 
     _foreign = CONNECTION_METHODS
 
-    _face: Literal["sync", "asyncio"]
+    _api: Literal["sync", "asyncio"]
 
     @hides_client("connect")
     def __init__(self, client: object, prefix: str, ttl: Seconds, wait: Seconds | None) -> None:
         self._client: Any = _from_environment() if client is None else client
-        self._endpoints = [resolve(one, self._face) for one in listed(self._client)]
+        self._endpoints = [resolve(one, self._api) for one in listed(self._client)]
         start(prefix)
         self._options = {"prefix": prefix, "ttl": seconds(ttl, "ttl", MIN_TTL), "wait": checked_wait(wait)}
 
@@ -205,7 +205,7 @@ class BaseConnection(ForeignMethods):
         return ", ".join(endpoint.address for endpoint in self._endpoints)
 
     def __repr__(self) -> str:
-        return f"<holdfast{'.aio' if self._face == 'asyncio' else ''} connection to {self._where}>"
+        return f"<holdfast{'.aio' if self._api == 'asyncio' else ''} connection to {self._where}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a connection cannot be pickled: call connect() in the other process")
@@ -240,7 +240,7 @@ class Connection(BaseConnection):
     if not TYPE_CHECKING:
         __aenter__ = ASYNC_WITH
 
-    _face = "sync"
+    _api = "sync"
 
     @makes(Lock, "prefix", "ttl", "wait")
     def lock(self) -> object:
@@ -349,7 +349,7 @@ class AioConnection(BaseConnection):
     if not TYPE_CHECKING:
         __enter__ = WITH
 
-    _face = "asyncio"
+    _api = "asyncio"
 
     @makes(AioLock, "prefix", "ttl", "wait")
     def lock(self) -> object:

@@ -124,7 +124,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         **mistaken: Never,
     ) -> None:
         refuse_mistaken(mistaken, type(self).__name__)
-        self._endpoint: Any = resolve(one_place(client, type(self).__name__), self._face)
+        self._endpoint: Any = resolve(one_place(client, type(self).__name__), self._api)
         self._cluster = self._endpoint.cluster
         if replicas and (self._endpoint.client is not None or self._cluster is not None):
             raise ConfigError(
@@ -271,7 +271,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return self._tally.now()
 
     def __repr__(self) -> str:
-        what = f"holdfast.{'aio.' if self._face == 'asyncio' else ''}{type(self).__name__}"
+        what = f"holdfast.{'aio.' if self._api == 'asyncio' else ''}{type(self).__name__}"
         if not hasattr(self, "_spec"):  # The options were refused, but a debugger or an error reporter still calls repr().
             return f"<{what}, not made>"
         return f"<{what} {self.name!r} on {self._where}>"

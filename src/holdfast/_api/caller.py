@@ -47,7 +47,7 @@ class BaseCaller(Steps):
 
     @hides_client()
     def __init__(self, client: object) -> None:
-        self.endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, self._face)
+        self.endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, self._api)
 
     def each(self) -> list[Self]:
         """Return one caller for each server that may have keys: for a Cluster, one for each known primary."""

@@ -77,7 +77,7 @@ def of_asyncio(thing: N) -> N:
 class Steps:
     """The steps of flows, which each API carries out in its own way."""
 
-    _face: ClassVar[Literal["sync", "asyncio"]]
+    _api: ClassVar[Literal["sync", "asyncio"]]
     _dropped: ClassVar[tuple[type[BaseException], ...]]
     """Exceptions that a flow gets if it is dropped with its event loop, where nothing can be awaited. The sync API has none."""
 
@@ -114,7 +114,7 @@ class Steps:
 class InThreads(Steps):
     """The steps of flows in the sync API. Each returns when its work is done."""
 
-    _face = "sync"
+    _api = "sync"
     _dropped = ()
 
     @staticmethod
@@ -134,7 +134,7 @@ class InThreads(Steps):
 class InTasks(Steps):
     """The steps of flows in asyncio. Each suspends the task until its work is done."""
 
-    _face = "asyncio"
+    _api = "asyncio"
     _dropped = (GeneratorExit,)
 
     @staticmethod

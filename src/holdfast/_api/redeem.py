@@ -47,7 +47,7 @@ class BaseRedeem(BaseLock[L, Client]):
         options.refuse_mistaken(mistaken, "redeem")
         self._told = told = read(ticket)
         bound(told, prefix, key)
-        self._endpoint = resolve(client, self._face)
+        self._endpoint = resolve(client, self._api)
         self._cluster = self._endpoint.cluster
         spec = options.make_spec(
             "ticket",

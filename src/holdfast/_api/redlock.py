@@ -47,7 +47,7 @@ L = TypeVar("L", bound=BaseLease)
 
 
 def find(
-    servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str
+    servers: object, api: Literal["sync", "asyncio"], max_ttl: float, prefix: str
 ) -> tuple[tuple[Endpoint, ...], ServerSet]:
     """Return the endpoints of the servers that vote together, and their `ServerSet`. Raises ConfigError if they cannot vote."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
@@ -56,7 +56,7 @@ def find(
     named = isinstance(servers, Mapping)
     clients = listed(servers) if named else list(servers)
     _check_number(len(clients))
-    endpoints = tuple(resolve(client, face) for client in clients)
+    endpoints = tuple(resolve(client, api) for client in clients)
     addresses = [endpoint.address for endpoint in endpoints]
     names = [str(name) for name in servers] if named else addresses
     for number, endpoint in enumerate(endpoints):
@@ -73,7 +73,7 @@ def find(
 
 
 def declaring(
-    servers: object, face: Literal["sync", "asyncio"], *, max_ttl: Seconds, force: bool, answer_within: Seconds, prefix: str
+    servers: object, api: Literal["sync", "asyncio"], *, max_ttl: Seconds, force: bool, answer_within: Seconds, prefix: str
 ) -> tuple[tuple[Endpoint, ...], Coroutine[Any, Any, dict[str, str]]]:
     """Return the servers to be declared new, and the operation that declares them, for `declare_new`. Raises ConfigError.
 
@@ -82,9 +82,9 @@ def declaring(
     within = options.seconds(answer_within, "answer_within", 0.001)
     longest = options.seconds(max_ttl, "max_ttl", options.MIN_TTL)
     if are_several(servers):
-        endpoints, server_set = find(servers, face, longest, prefix)
+        endpoints, server_set = find(servers, api, longest, prefix)
     else:
-        endpoint = resolve(servers, face)
+        endpoint = resolve(servers, api)
         if endpoint.cluster is not None:
             raise _bad("locks in a Cluster have no quarantine, so there is no need to declare its servers new")
         endpoints = (endpoint,)
@@ -138,7 +138,7 @@ class BaseRedlock(BaseLock[L, Client]):
     ) -> None:
         options.refuse_mistaken(mistaken, type(self).__name__)
         max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
-        self._endpoint, self._server_set = find(servers, self._face, max_ttl, prefix)
+        self._endpoint, self._server_set = find(servers, self._api, max_ttl, prefix)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
             raise ConfigError(
                 f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers: pass a shorter ttl, or "

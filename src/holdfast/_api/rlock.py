@@ -250,7 +250,7 @@ class Reentrant(BaseLock[L, Client]):
         # unique.
         place = self._cluster or self._endpoint
         places = place if isinstance(place, tuple) else (place,)
-        self._mark: Mark = " ".join((self._face, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
+        self._mark: Mark = " ".join((self._api, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
 
     def _fitting(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options that fit the number of servers. Raises ConfigError if an option that does not fit is set."""

@@ -72,7 +72,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
     @hides_client("Transaction.__init__")
     def __init__(self, client: Client, *keys: str | bytes) -> None:
         self._client: Any = client
-        self._home = server_of(client, self._face)
+        self._home = server_of(client, self._api)
         """The server for which holdfast opens a client; None if the user's client sends the commands."""
         self._keys = checked_keys(keys, clustered=self._home is not None and self._home.cluster is not None)
         self._state = "new"
@@ -92,8 +92,8 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         self._reading = Commands(self._read)
 
     def __repr__(self) -> str:
-        face = "aio." if self._face == "asyncio" else ""
-        return f"<holdfast.{face}Transaction on {self._names} at {self._where}>"
+        api = "aio." if self._api == "asyncio" else ""
+        return f"<holdfast.{api}Transaction on {self._names} at {self._where}>"
 
     @property
     def results(self) -> list[Any]:
@@ -327,7 +327,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
 
             url = home.local
             await CallClient(lambda: self._in_thread(lambda: local.ensure(url)))
-        return self._ours((home, decode), functools.partial(open_client, home, self._face, decode=decode))
+        return self._ours((home, decode), functools.partial(open_client, home, self._api, decode=decode))
 
     async def _find_owner(self) -> None:
         assert self._home is not None

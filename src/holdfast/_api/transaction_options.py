@@ -7,7 +7,7 @@ from typing import Any, Literal, NoReturn
 from holdfast._api.options import checked_wait, whole_number
 from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.resolve import check_face, check_usable, kind_of, one_place, resolve
+from holdfast._net.resolve import check_api, check_usable, kind_of, one_place, resolve
 from holdfast._net.slots import slot_of
 from holdfast.errors import ConfigError
 
@@ -36,16 +36,16 @@ def raw(key: str | bytes) -> bytes:
     return key.encode() if isinstance(key, str) else key
 
 
-def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
+def server_of(client: Any, api: Literal["sync", "asyncio"]) -> Endpoint | None:
     """Return the server for which holdfast opens a client; None if the passed client sends the commands.
 
-    Raises ConfigError if ``client`` is not a usable client of this API (``face``) or a URL.
+    Raises ConfigError if ``client`` is not a usable client of this API (``api``) or a URL.
     """
     one_place(client)
     kind = kind_of(client)
     if kind in {"URL", "Cluster"}:
-        return resolve(client, face)
-    check_face(client, face)
+        return resolve(client, api)
+    check_api(client, api)
     check_usable(client, kind)
     return None
 

@@ -9,12 +9,12 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.sentinel import Sentinel
 
 
-def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
+def open_client(endpoint: Endpoint, api: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
     """Return a new redis-py client for an endpoint: one server, or the primary that Sentinels name.
 
     ``decode``: whether the client returns str instead of bytes.
     """
-    package = "redis" if face == "sync" else "redis.asyncio"
+    package = "redis" if api == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}
     redis = importlib.import_module(package)
     if isinstance(endpoint.finder, Sentinel):

@@ -174,12 +174,12 @@ def is_async(client: object) -> bool:
     return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
 
 
-def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
+def check_api(client: object, api: Literal["sync", "asyncio"]) -> None:
     """Raise ConfigError for an asyncio client passed to the sync API, or a sync client passed to the asyncio API."""
-    if hasattr(client, "execute_command") and is_async(client) != (face == "asyncio"):
-        here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
+    if hasattr(client, "execute_command") and is_async(client) != (api == "asyncio"):
+        here, there = ("holdfast", "holdfast.aio") if api == "sync" else ("holdfast.aio", "holdfast")
         raise ConfigError(
-            f"client: {here} needs {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
+            f"client: {here} needs {'an asyncio' if api == 'asyncio' else 'a synchronous'} client; for this one use {there}",
             parameter="client",
         )
 
@@ -221,16 +221,16 @@ def one_place(client: object, what: str = "this object") -> object:
     return client
 
 
-def resolve(client: object, face: Literal["sync", "asyncio"] | None) -> Endpoint:
+def resolve(client: object, api: Literal["sync", "asyncio"] | None) -> Endpoint:
     """Return the endpoint of ``client``: a client, a URL, or an object with a ``url``, such as a server of `holdfast.testing`.
 
-    Raises ConfigError if it is none of these, or if it is a client for the other API than ``face`` (None: either API).
+    Raises ConfigError if it is none of these, or if it is a client for the other API than ``api`` (None: either API).
     """
     kind = kind_of(client)
     if kind == "servers":
         one_place(client)
     if kind == "URL":
         return from_url(getattr(client, "url", client))  # type: ignore[arg-type]  # `kind_of` has seen that it is a str
-    if face is not None:
-        check_face(client, face)
+    if api is not None:
+        check_api(client, api)
     return _of_kind(client, check_usable(client, kind))

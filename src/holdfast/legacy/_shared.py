@@ -70,7 +70,7 @@ class BaseLock(Steps, Generic[L]):
         return None if taken is None or taken.is_over() else taken.lease
 
     def __repr__(self) -> str:
-        return f"<holdfast.legacy.{'aio.' if self._face == 'asyncio' else ''}{type(self).__name__} {self._text!r}>"
+        return f"<holdfast.legacy.{'aio.' if self._api == 'asyncio' else ''}{type(self).__name__} {self._text!r}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a lock cannot be pickled: create one with the same key ({self._text!r}) in the other process")

@@ -149,8 +149,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return self._name
 
     def __repr__(self) -> str:
-        face = "aio." if self._face == "asyncio" else ""
-        return f"<holdfast.{face}Cache {self._name!r} on {self._caller.address}>"
+        api = "aio." if self._api == "asyncio" else ""
+        return f"<holdfast.{api}Cache {self._name!r} on {self._caller.address}>"
 
     def statistics(self) -> CacheStatistics:
         """Return the counts of this cache object: hits, stale hits, misses, loads, waits and others. Asks no server."""
