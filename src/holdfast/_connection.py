@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 
 from holdfast._api import decorator
 from holdfast._api.flow import of_asyncio
-from holdfast._api.foreign_words import ASYNC_WITH, CONNECTION_METHODS, WITH, ForeignMethods
-from holdfast._api.options import MIN_TTL, checked_wait, seconds
+from holdfast._api.foreign_words import ASYNC_WITH, CLIENT, CONNECTION_METHODS, WITH, ForeignMethods
+from holdfast._api.options import MIN_TTL, checked_wait, explain_words, seconds
 from holdfast._core.names import start
 from holdfast._durations import Seconds
 from holdfast._lazy import later
@@ -135,6 +135,8 @@ class Method(Generic[P, T]):
                 return target(self._client, *args, **self._filled(options, defaults, busy))
             except TypeError as error:
                 replace_usage(error, usage_of(target, target.__name__), usage_of(target, method.__name__, 1))
+                if str(error).endswith(CLIENT):
+                    error.args = (str(error).removesuffix(CLIENT) + "leave it out: the connection has the client",)
                 raise error.with_traceback(None)  # noqa: B904 (it is the same error)
 
         method.__name__, method.__qualname__ = self._called.partition(".")[2], self._called
@@ -451,7 +453,7 @@ class AioConnection(BaseConnection):
         await self.close()
 
 
-@hides_client(usage='connect("redis://HOST:PORT/DB", ttl=...)')
+@hides_client(usage='connect("redis://HOST:PORT/DB", ttl=...)', words=explain_words)
 def connect(
     client: SyncClient | Servers[SyncClient] | None = None,
     *,
@@ -475,7 +477,7 @@ def connect(
 
 
 @of_asyncio
-@hides_client("connect", 'connect("redis://HOST:PORT/DB", ttl=...)')
+@hides_client("connect", 'connect("redis://HOST:PORT/DB", ttl=...)', explain_words)
 def aio_connect(
     client: AsyncClient | Servers[AsyncClient] | None = None,
     *,

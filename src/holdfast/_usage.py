@@ -32,15 +32,16 @@ def shows_usage(usage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
-def explain(error: BaseException, usage: str | Callable[[], str]) -> None:
+def explain(error: BaseException, usage: str | Callable[[], str], better: Callable[[], str] = str) -> None:
     """Add an example of a correct call, ``usage``, to a TypeError that Python raised because the arguments did not fit.
 
     Call this in the ``except`` clause of the code that made the call. Other errors stay as they are. A TypeError that the
-    function itself raised also stays: it is recognised by the second frame of its traceback.
+    function itself raised also stays: it is recognised by the second frame of its traceback. ``better``: return a text to
+    replace the whole error, or an empty one to add the example.
     """
     trace = error.__traceback__
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
-        error.args = (f"{error}; write {usage if isinstance(usage, str) else usage()}",)
+        error.args = (better() or f"{error}; write {usage if isinstance(usage, str) else usage()}",)
 
 
 def usage_of(function: Callable[..., object], name: str, without: int = 0) -> str:

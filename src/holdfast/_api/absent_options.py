@@ -6,7 +6,10 @@ docs/glossary.md has the rows of `ROWS`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from holdfast._api.foreign_words import hint_for, is_foreign
 
 
 class Row(NamedTuple):
@@ -139,3 +142,16 @@ def reason_against(option: str, cls: str) -> str:
 def taken_by(option: str) -> str:
     """Return which classes or functions of holdfast take an option, as the end of an error; empty if none of them does."""
     return f"it is an option of {_TAKEN_BY[option]}" if option in _TAKEN_BY else ""
+
+
+def why_absent(option: str, cls: str, taken: Iterable[str]) -> str:
+    """Return the text of the error about an option that a class or function, named ``cls``, does not have.
+
+    Empty if no class of holdfast has the option, and no table has it as a word of another library. ``taken``: the options that
+    ``cls`` has.
+    """
+    hint = reason_against(option, cls) or hint_for(option, cls) or taken_by(option)
+    if not hint and is_foreign(option):
+        there = [name for name in taken if name not in {"self", "client", "servers"}]
+        hint = f"nothing here corresponds to it; {cls} takes {', '.join(there) or 'no options'}"
+    return f"{cls}() has no {option}=: {hint}" if hint else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller, resolves_client
 from holdfast._api.flow import complete, of_asyncio
+from holdfast._api.options import explain_words
 from holdfast._core.deadlock import cycles
 from holdfast._core.deadlock.cycles import Cycle, CycleWaiter, Link
 from holdfast._core.names import records, start
@@ -13,7 +14,7 @@ from holdfast._net.redaction import hides_client
 __all__ = ["Cycle", "CycleWaiter", "aio_find_deadlocks", "find_deadlocks"]
 
 
-@hides_client()
+@hides_client(words=explain_words)
 def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients on a server or Cluster that would wait for each other's locks forever.
 
@@ -36,6 +37,7 @@ def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> li
 
 @of_asyncio
 @resolves_client
+@hides_client("find_deadlocks", words=explain_words)
 async def aio_find_deadlocks(client: AsyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients on a server or Cluster that would wait for each other's locks forever.
 

@@ -19,7 +19,7 @@ _POLLING = "leave it out: a waiter is notified, and does not poll"
 _TOKEN = "leave it out: each acquisition has a token of its own; pass label= for a name that others see"  # noqa: S105 (a hint)
 _RENEW = "leases are renewed by default; pass renew=False to renew them yourself"
 _THREADS = "leave it out: any thread may release the lock through this object"
-_CLIENT = "pass the client or its URL as the first argument"
+CLIENT = "pass the client or its URL as the first argument"
 _PREFIX = "pass prefix= for the start of all keys"
 _TIMEOUT = (
     "pass ttl= for how long the lock outlives a crashed holder (redis-py's timeout), "
@@ -27,7 +27,7 @@ _TIMEOUT = (
 )
 
 _EVERYWHERE = {
-    **dict.fromkeys(("redis", "redis_client", "connection", "conn", "masters", "url", "server"), _CLIENT),
+    **dict.fromkeys(("redis", "redis_client", "connection", "conn", "masters", "url", "server"), CLIENT),
     **dict.fromkeys(("namespace", "key_prefix", "global_prefix"), _PREFIX),
 }
 
@@ -51,31 +51,50 @@ LOCKS = {
 }
 """Hints for unknown options of locks, of `locked`, and of the other classes and functions that have no table of their own."""
 
+_UNPOLLED = dict.fromkeys(
+    ("sleep", "retry", "retries", "retry_times", "retry_count", "retry_delay", "interval", "lock_sleep"), _POLLING
+)
+
 _FRESH = "pass ttl= for how long a stored value stays fresh, or wait= for how long to wait for another caller's load"
+_BUSY_LOAD = "pass busy='raise' or busy='load' to the Cache"
+_LOAD_WAIT = "pass wait= for how long to wait for another caller's load"
 CACHES = {
     **_EVERYWHERE,
     **dict.fromkeys(("timeout", "expire", "expires", "expiration", "ex", "px", "default_timeout", "expiration_time"), _FRESH),
     **dict.fromkeys(("lock_timeout", "lease_time", "lease"), "pass load_ttl= for how long a load outlives a crashed process"),
-    **dict.fromkeys(("blocking_timeout", "lock_wait"), "pass wait= for how long to wait for another caller's load"),
-    **dict.fromkeys(("sleep", "lock_sleep"), _POLLING),
+    **dict.fromkeys(("blocking_timeout", "lock_wait"), _LOAD_WAIT),
     **dict.fromkeys(("serializer", "pickler"), "pass codec= for how values are stored"),
+    **_UNPOLLED,
+    **dict.fromkeys(("acquire_timeout", "wait_timeout", "wait_time", "max_wait"), _LOAD_WAIT),
+    **dict.fromkeys(("blocking", "block", "nonblocking", "non_blocking", "skip"), _BUSY_LOAD),
     "maxsize": "leave it out: the server limits its memory (maxmemory); max_size= limits one value",
 }
 _KEPT = "pass keep= for how long the result is kept, ttl= for how long a run outlives a crashed process, or wait= for how long"
+_BUSY_RUN = "pass busy='wait', busy='raise' or busy='skip'"
+_RUN_WAIT = "pass busy='wait', and wait= for how long to wait for a run elsewhere"
 ONCE = {
     **_EVERYWHERE,
-    **dict.fromkeys(("timeout", "expire", "expires", "ex", "px"), f"{_KEPT} to wait for a run elsewhere"),
-    **dict.fromkeys(("blocking_timeout", "acquire_timeout"), "pass wait= for how long to wait for a run elsewhere"),
+    **_UNPOLLED,
+    **dict.fromkeys(("timeout", "expire", "expires", "ex", "px", "expiration"), f"{_KEPT} to wait for a run elsewhere"),
+    **dict.fromkeys(("blocking_timeout", "acquire_timeout", "wait_timeout", "wait_time", "max_wait"), _RUN_WAIT),
+    **dict.fromkeys(("lease_time", "lease", "lock_timeout"), "pass ttl= for how long a run outlives a crashed process"),
+    **dict.fromkeys(("blocking", "block", "nonblocking", "non_blocking", "skip"), _BUSY_RUN),
     **dict.fromkeys(("id", "idempotency_key"), "the template names the key, such as 'pay:{order_id}'"),
+    **dict.fromkeys(("serializer", "pickler"), "pass codec= for how results are stored"),
 }
 _LEADS = "pass ttl= for how long the leadership outlives a crashed leader, or wait= for how long to campaign"
+_CANDIDATE = "pass candidate= for the name of this candidate"
+_CAMPAIGN = "pass wait= for how long to campaign"
 ELECTIONS = {
     **_EVERYWHERE,
-    **dict.fromkeys(("timeout", "expire", "lease_time", "lease"), _LEADS),
-    "blocking_timeout": "pass wait= for how long to campaign",
-    **dict.fromkeys(("id", "identifier", "node"), "pass candidate= for the name of this candidate"),
-    "sleep": _POLLING,
+    **_UNPOLLED,
+    **dict.fromkeys(("timeout", "expire", "expires", "expiration", "ex", "px", "lease_time", "lease"), _LEADS),
+    **dict.fromkeys(("blocking_timeout", "acquire_timeout", "wait_timeout", "wait_time", "max_wait"), _CAMPAIGN),
+    **dict.fromkeys(("blocking", "block", "nonblocking", "non_blocking"), "call campaign(), and pass wait=0 to the Election"),
+    "on_expire": "pass on_lost= for a function to call when the term ends by a loss",
+    **dict.fromkeys(("id", "identifier", "node", "owner", "token", "lock_id"), _CANDIDATE),
 }
+_OF_RUN = "pass ttl= to a job, for how long a run outlives a crashed process"
 SCHEDULES = {
     **_EVERYWHERE,
     "timeout": (
@@ -84,7 +103,55 @@ SCHEDULES = {
     ),
     **dict.fromkeys(("timezone", "tz"), "pass tz= to the timetable, as in cron(..., tz='Europe/Berlin')"),
     **dict.fromkeys(("max_workers", "max_instances", "executors"), "pass concurrency= for the runs of this process"),
-    **dict.fromkeys(("expire", "lease_time"), "pass ttl= to a job, for how long a run outlives a crashed process"),
+    **dict.fromkeys(("expire", "expires", "expiration", "ex", "px", "lease_time", "lease"), _OF_RUN),
+    **dict.fromkeys(("interval", "sleep"), 'declare a job with @schedule.every("5m")'),
+    **dict.fromkeys(("retry", "retries"), "pass on_crash= to a job, for what happens after a crash"),
+    **dict.fromkeys(("id", "node", "identifier"), "leave it out: a process is shown by host and pid"),
+}
+_LASTS = "nobody holds it; pass keep= for how long the server keeps it after the last call"
+_WAITS = "pass timeout= to wait(), for how long to wait"
+EVENTS = {
+    **_EVERYWHERE,
+    **_UNPOLLED,
+    **dict.fromkeys(
+        ("expire", "expires", "expiration", "ex", "px", "lease_time", "lease", "auto_release_time", "lock_timeout"), _LASTS
+    ),
+    **dict.fromkeys(("blocking_timeout", "acquire_timeout", "wait_timeout", "wait_time", "max_wait"), _WAITS),
+    **dict.fromkeys(("blocking", "block", "nonblocking", "non_blocking"), "pass timeout=0 to wait()"),
+}
+LATCHES = {**EVENTS, **dict.fromkeys(("value", "permits"), "pass count, the third argument, for how many calls open the latch")}
+BARRIERS = {
+    **EVENTS,
+    **dict.fromkeys(
+        ("expire", "expires", "expiration", "ex", "px", "lease_time", "lease", "auto_release_time", "lock_timeout"),
+        "pass ttl= for how long a crashed participant counts, or keep= for how long the server keeps an unused barrier",
+    ),
+    **dict.fromkeys(
+        ("blocking_timeout", "acquire_timeout", "wait_timeout", "wait_time", "max_wait"),
+        "pass timeout= for how long to wait for the other participants",
+    ),
+    **dict.fromkeys(("value", "permits"), "pass parties, the third argument, for the number of participants"),
+}
+_NO_LEASE = "a transaction holds no lock, so nothing expires: EXEC fails if another client has changed a watched key"
+_TRIES = "pass tries= to transactional or run(), for how often to try"
+TRANSACTIONS = {
+    **_EVERYWHERE,
+    **dict.fromkeys(("expire", "expires", "expiration", "ex", "px", "lease_time", "lease", "ttl", "lock_timeout"), _NO_LEASE),
+    **dict.fromkeys(
+        ("timeout", "wait", "blocking_timeout", "acquire_timeout", "wait_timeout", "wait_time", "max_wait"),
+        "pass wait= to transactional or run(), for how long to try again after conflicts",
+    ),
+    **dict.fromkeys(("retry", "retries", "retry_times", "retry_count", "tries"), _TRIES),
+    **dict.fromkeys(
+        ("retry_delay", "sleep", "interval", "watch_delay"), "leave it out: run() chooses the pauses between tries"
+    ),
+    **dict.fromkeys(("namespace", "key_prefix", "global_prefix", "prefix"), "leave it out: the keys have no prefix"),
+    "watches": "pass the keys to watch after the client",
+}
+_IN_URL = 'pass a URL that contains it; write connect("redis://HOST:PORT/DB", ttl=...)'
+CONNECTIONS = {
+    **LOCKS,
+    **dict.fromkeys(("host", "port", "db", "password", "username", "ssl"), _IN_URL),
 }
 _OF_LOCK = "to the lock itself, as in Lock(client, name"
 ACQUIRES = {
@@ -138,6 +205,15 @@ _OF = {
     "Election": ELECTIONS,
     "campaign": ELECTIONS,
     "Schedule": SCHEDULES,
+    "Event": EVENTS,
+    "CountDownLatch": LATCHES,
+    "Barrier": BARRIERS,
+    "Transaction": TRANSACTIONS,
+    "transactional": TRANSACTIONS,
+    "connect": CONNECTIONS,
+    "Inspector": _EVERYWHERE,
+    "find_deadlocks": _EVERYWHERE,
+    "declare_new": _EVERYWHERE,
     "job": JOBS,
     "schedule file": SCHEDULE_FILE,
     "acquire": ACQUIRES,
@@ -306,6 +382,11 @@ def hint_for(option: str, cls: str) -> str:
     """Return what to pass instead of another library's option; empty if the option is not known. ``cls``: name of the class
     or function that was called with the option."""
     return _OF.get(cls, LOCKS).get(option, "")
+
+
+def is_foreign(option: str) -> bool:
+    """Return whether any of the tables has ``option`` as a word of another library."""
+    return any(option in table for table in (LOCKS, *_OF.values()))
 
 
 def hint_for_name(name: str, module: str = "holdfast", there: Collection[str] = ()) -> str:

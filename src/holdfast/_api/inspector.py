@@ -12,7 +12,7 @@ from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import INSPECTOR_METHODS, ForeignMethods
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
-from holdfast._api.options import checked_timeout
+from holdfast._api.options import checked_timeout, explain_words
 from holdfast._core import names
 from holdfast._core.inspect import break_lock, scan
 from holdfast._core.inspect.scan import LINE, Field, Survey
@@ -58,7 +58,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
 
     _caller_type: type[BaseCaller]
 
-    @hides_client("Inspector.__init__")
+    @hides_client("Inspector.__init__", words=explain_words)
     def __init__(self, client: Client | Servers[Client], *, prefix: str = "hf:") -> None:
         self._prefix = names.start(prefix)
         self._callers = [self._caller_type(one) for one in listed(client)]

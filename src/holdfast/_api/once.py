@@ -542,7 +542,7 @@ def once(
     max_size: int = MAX_SIZE,
 ) -> Once[None]: ...
 @takes_options('@once(client, "copy:{question_id}", keep=86400)')
-@hides_client()
+@hides_client(words=options.explain_words)
 def once(
     client: SyncClient | Connected,
     template: str,
@@ -723,7 +723,7 @@ def aio_once(
 ) -> AioOnce[None]: ...
 @of_asyncio
 @takes_options('@once(client, "copy:{question_id}", keep=86400)')
-@hides_client("once")
+@hides_client("once", words=options.explain_words)
 def aio_once(
     client: AsyncClient | Connected,
     template: str,

@@ -7,9 +7,10 @@ import math
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Collection
+from types import CodeType
 from typing import Any
 
-from holdfast._api.foreign_words import hint_for
 from holdfast._core import names
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.lock.spec import Spec, answer_within
@@ -116,18 +117,32 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
     other words, it names a similar option. ``cls``: name of the class or function.
     """
     for name in mistaken:
-        from holdfast._api.absent_options import reason_against, taken_by  # imported here, because only errors need it
+        from holdfast._api.absent_options import why_absent  # imported here, because only errors need it
 
-        hint = reason_against(name, cls) or hint_for(name, cls) or taken_by(name)
-        if hint:
-            raise TypeError(f"{cls}() has no {name}=: {hint}")
+        taken = _parameters(sys._getframe(1).f_code)  # noqa: SLF001 - the parameters of the caller are the options
+        if why := why_absent(name, cls, taken):
+            raise TypeError(why)
         import difflib  # imported here, because only errors need it
 
-        code = sys._getframe(1).f_code  # noqa: SLF001 - its parameters are the options
-        near = difflib.get_close_matches(name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], 1)
+        near = difflib.get_close_matches(name, taken, 1)
         raise TypeError(
             f"{cls}() got an unexpected keyword argument {name!r}" + (f"; did you mean {near[0]}=?" if near else "")
         )
+
+
+def explain_words(function: Callable[..., object], given: Collection[str]) -> str:
+    """Return the text of an error for the first option of a call that is a known word but no option of ``function``.
+
+    Empty if there is none. It is for functions that Python calls with missing or unknown arguments (`hides_client`).
+    """
+    from holdfast._api.absent_options import why_absent  # imported here, because only errors need it
+
+    taken, cls = _parameters(function.__code__), function.__qualname__.removesuffix(".__init__")
+    return next(filter(None, (why_absent(name, cls, taken) for name in given if name not in taken)), "")
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def warn_of_short(ttl: float) -> None:

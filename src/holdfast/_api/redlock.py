@@ -396,7 +396,7 @@ class QuorumElectionLock(LeaderLock, Redlock):
     _lease_type = Term
 
 
-@hides_client()
+@hides_client(words=options.explain_words)
 def declare_new(
     servers: SyncClient | Servers[SyncClient],
     *,
@@ -463,6 +463,7 @@ class AioQuorumElectionLock(AioLeaderLock, AioRedlock):
 
 
 @of_asyncio
+@hides_client("declare_new", words=options.explain_words)
 async def aio_declare_new(
     servers: AsyncClient | Servers[AsyncClient],
     *,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, TRANSACTION_METHODS, WITH, ForeignMethods
+from holdfast._api.options import explain_words
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
 from holdfast._core.requests import CallClient, CallUser, Sleep
 from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
@@ -69,7 +70,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
 
     _foreign = TRANSACTION_METHODS
 
-    @hides_client("Transaction.__init__")
+    @hides_client("Transaction.__init__", words=explain_words)
     def __init__(self, client: Client, *keys: str | bytes) -> None:
         self._client: Any = client
         self._home = server_of(client, self._api)

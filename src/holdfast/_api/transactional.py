@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from holdfast._api import transaction_options
 from holdfast._api.flow import as_coroutine_function, as_function
 from holdfast._api.functions import is_async, named, refuse_generator, takes_options
+from holdfast._api.options import explain_words
 from holdfast._api.templates import Filled
 from holdfast._api.transaction import AioTransaction, BaseTransaction, Transaction
 from holdfast._core.transaction import TRIES
@@ -36,7 +37,7 @@ class Decorator(Protocol):
 
 
 @takes_options('@transactional(client, "stock:{sku}")')
-@hides_client()
+@hides_client(words=explain_words)
 def transactional(
     client: SyncClient | AsyncClient | Connected, *templates: str, tries: int = TRIES, wait: Seconds | None = None
 ) -> Decorator:
