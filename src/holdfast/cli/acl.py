@@ -44,7 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "`holdfast ls` and `watch` need --inspect, and `break` needs --break. The line\n"
         "replaces all rights of its user, so pass another --user with these options.\n"
         "A user with the rights for locks can run `holdfast run`, `acquire`, `release`,\n"
-        "`show` and `wait`."
+        "`show` and `wait`. No option grants GET of the keys of redis-py's locks, so this\n"
+        "user gets no warning about them."
     )
     add = parser.add_argument
     add("--user", default="holdfast", metavar="NAME", help="name of the server's user (default: holdfast)")
