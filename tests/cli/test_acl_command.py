@@ -128,6 +128,7 @@ def test_an_error_names_the_options_that_grant_the_missing_right(
     finally:
         holdfast.close()
         admin.acl_deluser(name)
+        admin.delete("hf:guard")
 
 
 def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> None:

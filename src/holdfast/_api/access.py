@@ -168,8 +168,8 @@ def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list
     wanted = set(features)
     needed = {name for feature in wanted for name in FEATURES[feature].commands}
     needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
-    if not wanted & {"quarantine", "redlock"}:
-        needed -= {"INFO"}  # The scripts of all locks contain INFO, but call it only for these two features.
+    if not wanted & {"quarantine", "redlock", "break"}:
+        needed -= {"INFO"}  # The scripts of all locks contain INFO, but call it only for these three features.
     if "cluster" not in wanted:
         return sorted(needed - set(SHARDED.values()))
     return sorted(needed - (UNKNOWN if version < SHARDED_SINCE else set(SHARDED)))

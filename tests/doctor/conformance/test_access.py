@@ -149,6 +149,11 @@ def share(box: Box) -> object:
     return box.redis.hset(STATE, mapping={"v": "semaphore 1", "limit": 1, "used": 1, "fence": 5, f"h:{PERMIT}": "5 1 0"})
 
 
+def marker_of(box: Box) -> dict[str, str | int]:
+    """The marker of a server whose quarantine has passed."""
+    return {"run": box.redis.info("server")["run_id"], "since": 0, "lease": 30_000}
+
+
 BREAK_LOCK = (mark_of(A), "ops@host")
 BREAK_CASES = [
     *INSPECT_CASES,
@@ -158,6 +163,7 @@ BREAK_CASES = [
             lambda box: (box.acquire(A), box.acquire(B, join=True)),
             lambda box: (box.acquire(A), box.redis.zadd("hf:{x}:hopefuls", {HOPE: 1})),
             lambda box: (box.acquire(A), box.acquire(B, join=True), box.redis.hset("hf:guard", "run", "x")),
+            lambda box: (box.acquire(A), box.acquire(B, join=True), box.redis.hset("hf:guard", mapping=marker_of(box))),
             lambda box: (box.acquire(A), box.redis.hset(STATE, f"at:{B}", 1), box.redis.zadd(QUEUE, {B: 1})),
             lambda box: box.redis.rpush(LOCK, "data"),
             lambda box: box.redis.set(LOCK, A),

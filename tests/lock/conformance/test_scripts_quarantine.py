@@ -1,7 +1,8 @@
-"""Acquire, refresh and release for a lock with quarantine=, on every server."""
+"""Acquire, refresh, release and break a lock with quarantine=, on every server."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 
 import pytest
@@ -86,6 +87,48 @@ def test_what_may_be_forgotten_is_handed_to_nobody(box: Box, how: str) -> None:
     box.redis.hset(MARKER, "since", 0)
     assert box.refresh(C, inbox="c", quarantine=QUARANTINE)[1][:1] == [0]
     assert (box.holder(), box.line()) == (B, [C])
+
+
+def broken(box: Box) -> str:
+    """Break the lock of A, for which B waits. Return the process that the lock was handed over to."""
+    box.listen("b")
+    box.acquire(A)
+    box.acquire(B, join=True)
+    mark = hashlib.sha1(A.encode(), usedforsecurity=False).hexdigest()[:16]
+    answer = box.redis.eval(source("inspect/break_lock"), 5, *KEYS, "hf:{x}:hopefuls", MARKER, mark, "ops@host")
+    assert answer[0] == 1
+    assert box.holder() == (B if answer[3] else None)
+    return str(answer[3].decode())
+
+
+def test_a_broken_lock_is_handed_over_after_the_quarantine(box: Box) -> None:
+    """Whether this lock has quarantine= or not, which who breaks it does not know."""
+    declare(box)
+    assert broken(box) == "b" * 12
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        ("run", "another"),
+        ("run", ""),
+        ("since", str(2**50)),
+        ("since", "text"),
+        ("lease", "text"),
+    ],
+)
+def test_a_broken_lock_is_handed_to_nobody_if_the_server_may_be_in_quarantine(box: Box, field: tuple[str, str]) -> None:
+    declare(box)
+    box.redis.hset(MARKER, *field)
+    assert broken(box) == ""
+
+
+@pytest.mark.parametrize(("left", "heir"), [(2_000, ""), (0, "b" * 12)])
+def test_a_broken_lock_is_handed_over_when_the_quarantine_has_passed(box: Box, left: int, heir: str) -> None:
+    declare(box)
+    seconds, microseconds = box.redis.time()
+    box.redis.hset(MARKER, "since", seconds * 1000 + microseconds // 1000 - PAUSE + left)
+    assert broken(box) == heir
 
 
 def test_what_is_remembered_goes_on(box: Box) -> None:

@@ -238,7 +238,7 @@ FORGETTING = (
     _defect(
         "quarantine-too-short",
         "_lua/shared/_marker.lua",
-        "quarantine",
+        "ends_in",
         Instead("longest * 1.01", "longest / 20"),
         "a server that has lost its data votes before the longest lease is over",
     ),

@@ -208,7 +208,8 @@ def test_a_redeemed_lease_is_renewed_and_handed_on(api: Api, server: PrivateServ
     api.call(holder.release)
 
 
-def test_with_a_guard(api: Api, server: PrivateServer, name: str) -> None:
+def test_with_a_guard(api: Api, new_server: Any, name: str) -> None:
+    server = new_server()
     holdfast.declare_new(server.url)
     lock = api.Lock(server.url, name, ttl=10, quarantine=True)
     assert api.call(lock.acquire)

@@ -18,8 +18,24 @@
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_notify
+-- INCLUDE  shared/_marker
 -- INCLUDE  lock/_handover
+
 local lock, state, queue, listeners, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+
+-- Return whether a free lock may be handed over although its waiters may have asked for quarantine=. The caller does not know
+-- the options of the lock, so nothing is handed over while the marker does not show that the quarantine is over.
+local function may_grant(now)
+  if not marker then return true end
+  local fields = redis.pcall('HMGET', marker, 'run', 'since', 'lease')
+  if fields.err then return false end
+  local run, since, lease = fields[1], whole(fields[2]), whole(fields[3])
+  if not run then return true end  -- no client of this server uses quarantine=
+  local info = redis.pcall('INFO', 'server')  -- if access control refuses it, waiters ask by themselves within a second
+  local same = type(info) == 'string' and string.find(info, 'run_id:' .. run .. '\r', 1, true)
+  return same and since and lease and ends_in(since, lease, math.floor(now / 1000)) <= 0
+end
+
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields, refusal = read_lock(state, holder or '')
@@ -41,7 +57,7 @@ keep_alive(state, queue, fields[4], 0, now)
 local heard = process and publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])
 local heir
 -- In a quarantine nothing is handed over, and waiters know when it ends.
-if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
+if waiters > 0 and may_grant(now) then
   heir = hand_over(lock, state, queue, now, false, fence)
 end
 for _, listener in ipairs(redis.call('ZRANGE', listeners, 0, 99)) do

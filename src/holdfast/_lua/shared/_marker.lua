@@ -14,6 +14,11 @@ local function run_id()
   return string.sub(info, at + 1, at + 40)
 end
 
+-- Return the ms until the end of a quarantine that began at `since` (server ms); 0 or less: it is over.
+local function ends_in(since, longest, now_ms)
+  return since + math.ceil(longest * 1.01) + 2 - now_ms
+end
+
 -- Return the server's run id, and the reply that refuses a grant; nil if the server may grant. A restart, a flushed or
 -- replaced data set and a promoted replica are all noticed, whatever happened to the caller's connection.
 local function quarantine(marker, longest, servers, now)
@@ -29,7 +34,7 @@ local function quarantine(marker, longest, servers, now)
     since = now_ms
     redis.call('HSET', marker, 'run', run, 'since', since, 'lease', longest, 'servers', servers)
   end
-  local left = since + math.ceil(longest * 1.01) + 2 - now_ms
+  local left = ends_in(since, longest, now_ms)
   if left > 0 then return run, {QUARANTINED, left} end
   return run, nil
 end
