@@ -10,6 +10,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.acquire import acquire as acquired
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Grant
+from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.spec import margin
 from holdfast._core.quorum import acquire
@@ -541,6 +542,23 @@ def test_renewed_by_a_majority() -> None:
     made = quorum_lease.note_request(servers.now, 10.0)
     servers.run(acquire.renew(attempt, quorum_lease, 10.0, made))
     assert quorum_lease.deadline == pytest.approx(1020.001 + 10 - margin(10), abs=0.01)
+
+
+@pytest.mark.parametrize("silent", [(), (2,)])
+def test_votes_that_the_keeper_renews_meanwhile_for_less(silent: tuple[int, ...]) -> None:
+    """It does so early if the reply to the vote was late. The others are waited for; that one is silent is no error."""
+    servers = Servers(5)
+    attempt = servers.attempt()
+    quorum_lease = servers.taken(attempt)
+    made = quorum_lease.note_request(servers.now, 50.0)
+    for number in (0, 1):
+        node_lease = quorum_lease.node_leases[number]
+        later = node_lease.note_request(servers.now, TTL)
+        servers.perform(number, renewal(node_lease.spec, node_lease.token, TTL, later))
+    servers.fates = lambda _kind, _nth, server: Slow() if server in silent else 0.01 if server > 1 else None
+    servers.run(acquire.renew(attempt, quorum_lease, 50.0, made))
+    assert (quorum_lease.remaining(servers.now) > 49) is (not silent)
+    assert not quorum_lease.lost
 
 
 def test_a_shorter_lease_of_a_silent_server_is_renewed_in_time() -> None:

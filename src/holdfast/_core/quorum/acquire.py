@@ -371,7 +371,7 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
     """
     spec, server_set = attempt.spec, attempt.server_set
     votes = {number: node_lease for number, node_lease in quorum_lease.node_leases.items() if not node_lease.lost}
-    yes_count = RenewalCount(len(votes), server_set.majority)
+    yes_count = RenewalCount(len(votes), server_set.majority, lambda number: votes[number].asked_at <= made)
     call = renewal(spec, quorum_lease.token, ttl, made)
     await Poll([call if number in votes else None for number in range(len(server_set.names))], yes_count, spec.timeout)
     for number, answer in yes_count.answers.items():

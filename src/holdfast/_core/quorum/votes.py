@@ -13,6 +13,8 @@ from holdfast._core.requests import Answer, ConfigMismatch, Conflict, Refused, S
 from holdfast._lua import Script, codes, whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast._core.lock.records import Tally as LockTally
 
 CONFIG_ADVICE = (
@@ -261,10 +263,29 @@ class AllAnswered:
 
 
 class RenewalCount(YesCount):
-    """A counter of the servers that have renewed a lease. A server that has carried out a later renewal counts, too."""
+    """A counter of the servers that have renewed a lease.
+
+    On some servers, a later renewal by the keeper (background thread), perhaps for a shorter lease, may be in effect. They have
+    the lease, too. But they do not count for the majority that ends the wait while other servers may still reply.
+    """
+
+    def __init__(self, asked: int, needed: int, is_latest: Callable[[int], bool]) -> None:
+        """``is_latest``: returns True if no later renewal was sent to the server with this index."""
+        super().__init__(asked, needed)
+        self._is_latest = is_latest
+        self.overtaken = 0
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)
+
+    def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
+        if isinstance(answer, Answer) and self.says_yes(answer) and not self._is_latest(server):
+            self.overtaken += 1
+        return super().on_answer(server, answer)
+
+    @property
+    def decided(self) -> bool:
+        return self.yes - self.overtaken >= self._needed or self._open == 0 or (super().decided and not self.reached)
 
 
 class VoteRound(YesCount):
