@@ -76,6 +76,7 @@ def test_nested_with_the_same_object(server: PrivateServer, name: str) -> None:
 
 def test_nested_on_several_servers(name: str, new_server: Callable[..., PrivateServer]) -> None:
     urls = [new_server(port=True).url for _ in range(3)]
+    holdfast.declare_new(urls)
     with holdfast.Redlock(urls, name), pytest.raises(RuntimeError, match=r"use holdfast\.RLock"):
         holdfast.Redlock(urls, name).acquire()
     assert not holdfast.Redlock(urls, name).locked()

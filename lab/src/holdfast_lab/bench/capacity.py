@@ -21,6 +21,9 @@ TTL_MS = 60_000
 BATCH = 100
 """Number of requests that are sent together."""
 
+MEASURABLE = 1000
+"""Minimum number of locks or waiters whose memory is measured. Memory of other clients may change during a measurement."""
+
 MEMORY, WORK = "memory on the server", "operations"
 HELD, WAITER = "a held lock", "a waiter in its queue"
 PAIR, RENEWAL, REFRESHED, SET = "acquire + release", "renewal of a lease", "refresh of a waiter", "SET, for scale"
@@ -30,10 +33,12 @@ def measure(plan: Plan) -> Result:
     result = Result("what one server can hold and do", chart="per_core_second")
     server = Bare(plan.url)
     _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))
-    count = plan.many(10_000, 10_000)
-    for name, taken, by_key in ((HELD, *_held(plan.url, server, count)), (WAITER, *_waiting(plan.url, server, count))):
+    server.close()
+    count = max(MEASURABLE, plan.many(10_000, 10_000))
+    for name, (taken, by_key) in ((HELD, _held(plan.url, count)), (WAITER, _waiting(plan.url, count))):
         result.rows.append(Row(name, {"server_bytes": taken, "n": float(count)}, MEMORY))
         result.notes.append(f"{name}: {by_key:.0f} B by MEMORY USAGE of its keys; the rest is tables of keys and expiries")
+    server = Bare(plan.url)
     for name, work in ((PAIR, _pairs), (RENEWAL, _renewals), (REFRESHED, _refreshes), (SET, _sets)):
         rates = [work(server, max(10, int(30 * plan.slice))) for _ in range(plan.rounds)]
         result.rows.append(Row(name, {"per_core_second": sorted(rates)[len(rates) // 2]}, WORK, rates))
@@ -70,47 +75,69 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
     return answers
 
 
-def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
-    """Return by how many bytes per request the server's memory grows.
+class Scales:
+    """The memory of a server, without that of connections which have been used before.
 
-    The requests use a connection of their own. It is closed before the memory is measured, because the server's buffers for a
-    connection may need more memory than a hundred locks.
+    The server's buffers for a connection may need more memory than a hundred locks, and shrink while the connection is idle. So
+    each request and each measurement uses a connection of its own, and a measurement waits until the server has closed the
+    earlier ones.
     """
-    before = server.memory()
-    with closing(Bare(url)) as sender:
-        number = sender("CLIENT", "ID")
-        _send(sender, requests)
-    while server("CLIENT", "LIST", "ID", number):
-        time.sleep(0.001)
-    return (server.memory() - before) / len(requests)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._closed: list[int] = []
+
+    def send(self, requests: list[bytes]) -> None:
+        with closing(Bare(self._url)) as sender:
+            self._closed.append(sender("CLIENT", "ID"))
+            _send(sender, requests)
+
+    def memory(self) -> int:
+        """Return the bytes of memory that the server uses."""
+        with closing(Bare(self._url)) as observer:
+            for number in self._closed:
+                while observer("CLIENT", "LIST", "ID", number):
+                    time.sleep(0.001)
+            self._closed = [observer("CLIENT", "ID")]
+            return observer.memory()
+
+    def usage(self, keys: tuple[bytes, ...]) -> int:
+        """Return the bytes that these keys use."""
+        with closing(Bare(self._url)) as observer:
+            self._closed.append(observer("CLIENT", "ID"))
+            return sum(observer("MEMORY", "USAGE", key, "SAMPLES", 0) or 0 for key in keys)
+
+    def growth(self, requests: list[bytes]) -> float:
+        """Return by how many bytes per request the server's memory grows."""
+        before = self.memory()
+        self.send(requests)
+        return (self.memory() - before) / len(requests)
 
 
-def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
+def _held(url: str, count: int) -> tuple[float, float]:
     """Return by how many bytes the server's memory grows for each held lock, and the size of a lock's keys in bytes."""
+    scales = Scales(url)
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
-    taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
-    by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
-    _send(server, [_release(keys, token) for keys, token in locks])
-    _send(server, [pack("DEL", *keys) for keys, _ in locks])
+    taken = scales.growth([_acquire(keys, token) for keys, token in locks])
+    by_key = scales.usage(locks[0][0])
+    scales.send([_release(keys, token) for keys, token in locks])
+    scales.send([pack("DEL", *keys) for keys, _ in locks])
     return taken, by_key
 
 
-def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
+def _waiting(url: str, count: int, line: int = 100) -> tuple[float, float]:
     """Return how many bytes each waiter adds to the server's memory, and how many to the keys of its lock.
 
     ``count`` waiters wait in queues of ``line`` waiters.
     """
+    scales = Scales(url)
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
-    _send(server, [_acquire(keys, _token()) for keys in locks])
-    empty = _usage(server, locks[0])
-    taken = _memory_for(url, server, [_acquire(keys, _token(), 1) for keys in locks for _ in range(line)])
-    by_key = (_usage(server, locks[0]) - empty) / line
-    _send(server, [pack("DEL", *keys) for keys in locks])
+    scales.send([_acquire(keys, _token()) for keys in locks])
+    empty = scales.usage(locks[0])
+    taken = scales.growth([_acquire(keys, _token(), 1) for keys in locks for _ in range(line)])
+    by_key = (scales.usage(locks[0]) - empty) / line
+    scales.send([pack("DEL", *keys) for keys in locks])
     return taken, by_key
-
-
-def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
-    return sum(server("MEMORY", "USAGE", key, "SAMPLES", 0) or 0 for key in keys)
 
 
 def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
