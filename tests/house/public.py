@@ -230,9 +230,10 @@ def helps() -> str:
 
 
 def errors() -> str:
-    """Return errors.txt: the text of each mistake that is provoked in `test_mistakes` and `test_mistaken_values`."""
+    """Return errors.txt: the text of each mistake of `test_mistakes` and `test_mistaken_values`, and of `live_errors`."""
     from api.unit.test_mistaken_values import MISTAKES
     from api.unit.test_mistakes import CALLS, CLIENTS
+    from house import live_errors
 
     lines: dict[str, None] = {}  # a set that keeps the order
     calls = [*(one[0] for one in CLIENTS), *(one[0] for one in CALLS), *(one[0] for one in MISTAKES)]
@@ -241,7 +242,20 @@ def errors() -> str:
             call()
         except (TypeError, ValueError) as error:
             lines[f"{type(error).__name__}: {re.sub(r'0x[0-9a-f]+', '0x...', str(error))}"] = None
-    return "\n".join(["# The texts of errors about wrong arguments, written by `make api`.", "", *lines]) + "\n"
+    return (
+        "\n".join(
+            [
+                "# The texts of errors about wrong arguments, written by `make api`.",
+                "",
+                *lines,
+                "",
+                "# The texts of errors that a server, or its absence, causes.",
+                "",
+                *live_errors.texts(),
+            ]
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":
