@@ -65,6 +65,16 @@ def test_nested_with_clients_of_other_settings(server: PrivateServer, name: str)
         second.acquire()
 
 
+def test_another_address_of_the_server_is_not_noticed(new_server: Callable[..., PrivateServer], name: str) -> None:
+    """As the page docs/deadlocks.md says: only the addresses are compared."""
+    server = new_server(port=True, password="secret-of-test")
+    first, second = (
+        holdfast.Lock(f"redis://:secret-of-test@{host}:{server.port}", name, wait=0.1) for host in ("127.0.0.1", "localhost")
+    )
+    with first, pytest.raises(holdfast.LockTimeout, match=rf"^lock '{name}' is busy: held by .*, try again later$"):
+        second.__enter__()
+
+
 def test_nested_with_the_same_object(server: PrivateServer, name: str) -> None:
     lock = holdfast.Lock(server.url, name)
     with lock:
