@@ -350,7 +350,8 @@ def main(arguments: list[str]) -> int:
         return 0
     models = {variant.model for variant in VARIANTS}
     if not set(arguments) <= models:
-        print(f"usage: check.py [MODEL ...], of {', '.join(sorted(models))}; check.py --show MODEL DEFINES", file=sys.stderr)
+        known = ", ".join(sorted(models))
+        print(f"usage: check.py [MODEL ...] or check.py --show MODEL DEFINES; MODEL is one of {known}", file=sys.stderr)
         return 2
     chosen = [variant for variant in VARIANTS if not arguments or variant.model in arguments]
     start = time.monotonic()

@@ -187,7 +187,7 @@ class ReadSide(_Side[Lease]):
 
 
 class WriteSide(_Side[WriteLease]):
-    """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
+    """The write side of a read-write lock. It works like a `Lock`, and its lease can be turned into a reader's."""
 
     _core_type = _WriteCore
     _lease_type = WriteLease
@@ -278,7 +278,7 @@ class AioReadSide(_AioSide[AioLease]):
 
 @of_asyncio
 class AioWriteSide(_AioSide[AioWriteLease]):
-    """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
+    """The write side of a read-write lock. It works like a `Lock`, and its lease can be turned into a reader's."""
 
     _core_type = _AioWriteCore
     _lease_type = AioWriteLease

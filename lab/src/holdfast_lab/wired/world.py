@@ -147,7 +147,7 @@ class Callers:
         there.acquire()
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each call in a thread of its own, until these calls and all that they have started have ended.
+        """Start each call in a thread of its own, and return when all threads have ended, also those started by the calls.
 
         Raises Stuck if all threads wait forever. Otherwise, raises the first exception of a call.
         """

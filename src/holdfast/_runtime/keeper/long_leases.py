@@ -1,4 +1,4 @@
-"""Two tasks of the keeper: open connections for the renewal of long leases, and release leases of closed event loops."""
+"""Two tasks of the keeper: connect to renew leases that are held for a second, and release leases of closed event loops."""
 
 from __future__ import annotations
 
