@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from docs.pages import PAGES, ROOT, blocks, module
 
 
-@pytest.mark.turns("type checkers")
 def test_examples_are_typed(tmp_path: Path) -> None:
     files = {}
     for page in PAGES:

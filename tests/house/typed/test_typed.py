@@ -1,4 +1,4 @@
-"""Type checkers accept the programs of `right`, and refuse each of those of `wrong`. mypy also checks both in `make types`."""
+"""Type checkers accept the programs of `right`, and refuse each of those of `wrong`. mypy checks both in `make types`."""
 
 from __future__ import annotations
 
