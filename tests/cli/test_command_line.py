@@ -74,26 +74,36 @@ def options(name: str) -> set[str]:
     return set(cli.parser_of(name)[1]._option_string_actions)
 
 
-ASK_NO_SERVER = {"acl", "bench", "demo", "completion"}
-"""Subcommands that do not use the server of HOLDFAST_URL; `acl` and `bench` may be given one."""
+COMMON = {
+    "-q": set(cli.COMMANDS) - {"demo", "completion"},
+    "-v": {"run", "elect", "schedule", "acquire", "release", "wait"},
+    "--url": set(cli.COMMANDS) - {"demo", "completion"},
+    "--url-file": set(cli.COMMANDS) - {"demo", "completion"},
+    "--local": set(cli.COMMANDS) - {"demo", "completion", "acl", "bench"},
+    "--json": set(cli.COMMANDS) - {"completion"},
+}
+"""Options that most subcommands have, and which ones. The others say why they have none."""
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_servers_are_chosen_alike(name: str) -> None:
-    if name not in ASK_NO_SERVER | {"server"}:  # `server` is about the server of this machine
-        assert {"--url", "--url-file", "--local"} <= options(name)
-    elif name in {"acl", "bench"}:
-        assert {"--url", "--url-file"} <= options(name)
+def test_common_options_are_in_each_subcommand_or_their_absence_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
+    long = {"-q": "--quiet", "-v": "--verbose"}
+    unlike: list[tuple[str, ...]] = []
+    for name in cli.COMMANDS:
+        found = cli.parser_of(name)[1]._option_string_actions
+        for option, having in COMMON.items():
+            other = long.get(option, option)
+            if (name in having) != (option in found) or found.get(option) is not found.get(other):
+                unlike.append((name, option))
+            for word in {option, other} if name not in having else ():
+                code, out, err = said(capfd, name, word)
+                start, end = f"holdfast: no such option: {word}; {name} has none: ", f" (see holdfast {name} --help)\n"
+                if (code, out, err.count("\n")) != (64, "", 1) or not (err.startswith(start) and err.endswith(end)):
+                    unlike.append((name, word, err))
+    assert unlike == []
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_answers_are_printed_as_json_and_notes_are_left_out_alike(name: str) -> None:
-    found = cli.parser_of(name)[1]._option_string_actions
-    if name != "completion":
-        assert found["--json"].nargs == 0
-    if name not in {"completion", "demo", "server"}:
-        assert found["-q"] is found["--quiet"]
-    assert ("-v" in found) == ("--verbose" in found) == (name in {"run", "elect", "schedule", "acquire", "release", "wait"})
+def test_json_is_a_flag() -> None:
+    assert {cli.parser_of(name)[1]._option_string_actions["--json"].nargs for name in COMMON["--json"]} == {0}
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -151,6 +161,10 @@ def test_a_command_line_of_flock(capfd: pytest.CaptureFixture[str]) -> None:
         (["jobs", "puase", "x"], "ACTION: puase; did you mean pause?; it is one of history, pause, "),
         (["jobs", "delete", "x"], "ACTION: delete; did you mean remove?; it is one of history, pause, "),
         (["nodes", "status"], "ACTION: status; without an action, it shows the servers; it is one of init "),
+        (
+            ["server", "restart"],
+            "ACTION: restart; stop it, and the next use of local:// starts it again; it is one of status, ",
+        ),
         (["server", "start"], "ACTION: start; --port N runs a server, and local:// starts this machine's own server at its "),
         (["completion", "powershell"], "SHELL: powershell; it is one of bash, zsh, fish "),
         (["run", "--on-lost", "die", "x", "true"], "value of --on-lost: die; it is one of term, kill, warn "),

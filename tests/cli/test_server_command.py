@@ -112,9 +112,33 @@ def test_other_servers_are_none_of_its_business(server_command: Command, monkeyp
     code, _, err = server_command("status")
     assert code == 64
     assert f"/tmp/holdfast-{os.geteuid()} is too long" in err  # noqa: S108
-    code, _, err = server_command("stop", "--url", "redis://:secret@example.org")
-    assert code == 64
-    assert "secret" not in err
+    code, _, err = server_command("stop", "-q", "--url", "redis://:secret@example.org")
+    assert (code, err) == (64, f"holdfast: {NOT_OURS} (see holdfast server --help)\n")
+
+
+NOT_OURS = "status and stop are for this machine's own server (local://): `doctor --url URL` checks others"
+
+
+def test_the_server_may_be_named_in_a_file(server_command: Command, local_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("local:///nonexistent\n")
+    socket = paths.socket_path("local:///nonexistent")
+    assert server_command("status", "--url-file", str(file)) == (3, f"not running ({socket})\n", "")
+    assert server_command("status", "--url-file", str(file), "--local")[0] == 64
+    code, _, err = server_command("status", "--url", local_url, "--url", local_url)
+    assert (code, "pass one URL, not several" in err) == (64, True)
+
+
+def test_local_is_the_one_of_the_user(server_command: Command) -> None:
+    """HOLDFAST_URL names another directory."""
+    code, out, err = server_command("status", "--local", "--json")
+    assert (code in {0, 3}, json.loads(out)["socket"], err) == (True, f"/tmp/holdfast-{os.geteuid()}/server.sock", "")  # noqa: S108
+
+
+def test_a_new_server_has_no_url(server_command: Command) -> None:
+    told = "holdfast: --port runs a new server, so it takes no URL (see holdfast server --help)\n"
+    for options in (["--local"], ["--url", "local://"], ["--url-file", "x"]):
+        assert server_command("--port", "0", *options) == (64, "", told)
 
 
 # In the foreground
@@ -162,6 +186,14 @@ def test_without_a_password_on_request() -> None:
         assert set(facts) == {"url", "pid"}
         with redis.Redis.from_url(facts["url"]) as client:
             assert client.ping()
+
+
+def test_the_quiet_one_prints_its_address_only() -> None:
+    with foreground("--no-password", "-q") as (process, address):
+        with redis.Redis.from_url(address) as client:
+            assert client.ping()
+        process.terminate()
+        assert process.communicate() == ("", "")
 
 
 def test_a_private_server_with_a_port_lets_nobody_in_without_its_password() -> None:

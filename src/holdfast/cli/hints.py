@@ -71,11 +71,47 @@ _CHILD, _NO_FILE = "the command always runs as a child", "no file descriptor of 
 NEEDLESS = {"-F": _CHILD, "--no-fork": _CHILD, "-o": _NO_FILE, "--close": _NO_FILE}
 """Options of flock that `run` does not need, each with the reason."""
 
+_ANSWERS = "it prints all that it knows"
+_FACTS = "pass --json for all facts, or use `holdfast show NAME`"
+_OWN_SERVERS = "it starts servers of its own"
+_NO_SERVER = "it contacts no server"
+WITHOUT = {
+    "--verbose": {
+        **dict.fromkeys(("ls", "watch"), _FACTS),
+        **dict.fromkeys(("show", "break", "nodes", "doctor", "acl", "bench", "demo"), _ANSWERS),
+        "jobs": f"{_ANSWERS}; `jobs history JOB` shows the runs of a job",
+        "server": f"{_ANSWERS}; `doctor --local` checks the server",
+        "completion": "it prints one script",
+    },
+    "--quiet": {
+        "demo": "its text is its result; pass --json for the facts",
+        "completion": "it prints one script",
+    },
+    "--json": {"completion": "it prints one script"},
+    "--local": {
+        "acl": "this machine's own server has no users; pass --url for the version of another server",
+        "bench": "it starts a private server; pass --url to measure another one",
+        "demo": _OWN_SERVERS,
+        "completion": _NO_SERVER,
+    },
+    "--url": {
+        "demo": f"{_OWN_SERVERS}; set HOLDFAST_URL for the tour on another one",
+        "completion": _NO_SERVER,
+    },
+}
+WITHOUT["--url-file"] = WITHOUT["--url"]
+"""Options that most subcommands have, and why a subcommand is without one."""
+
+SHORT = {"-v": "--verbose", "-q": "--quiet"}
+
 ACTIONS: dict[str, dict[str, str]] = {
     "jobs": {**dict.fromkeys(("list", "ls", "show", "status"), "without an action, it lists the jobs"), "delete": "remove"},
-    "server": dict.fromkeys(
-        ("start", "run"), "--port N runs a server, and local:// starts this machine's own server at its first use"
-    ),
+    "server": {
+        **dict.fromkeys(
+            ("start", "run"), "--port N runs a server, and local:// starts this machine's own server at its first use"
+        ),
+        "restart": "stop it, and the next use of local:// starts it again",
+    },
     "nodes": dict.fromkeys(("list", "ls", "show", "status"), "without an action, it shows the servers"),
 }
 """For each subcommand, maps words that are not among its actions to the right action, or to a hint of several words."""
@@ -127,6 +163,8 @@ def for_option(option: str, subcommand: str, known: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean --wait?``; empty if no option of the subcommand is like this one."""
     if option in NEEDLESS and subcommand == "run":
         return f"; leave it out: {NEEDLESS[option]}"
+    if reason := WITHOUT.get(SHORT.get(option, option), {}).get(subcommand):
+        return f"; {subcommand} has none: {reason}"
     options = list(known)
     foreign = OPTIONS.get(subcommand, {}).get(option) or OPTIONS[ANY].get(option, "")
     if foreign in {URL, SECRET} and "--url" not in options:

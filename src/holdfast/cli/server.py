@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast._clock import monotonic
+from holdfast.cli import servers
 from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, OUTPUT_REFUSED, one_line, say, say_raw
 from holdfast.errors import ConfigError, ServerError
 
@@ -35,10 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ACTION",
         help="status  show whether this machine's own server runs\nstop    stop it",
     )
-    parser.add_argument(
-        "--url",
-        help="local:// or local:///directory, the server to show or\nstop (default: HOLDFAST_URL if local, else local://)",
+    group = servers.add_urls(
+        parser, "local:// or local:///directory, the server to show or\nstop (default: HOLDFAST_URL if local, else local://)"
     )
+    group.add_argument("--local", action="store_true", help="the server of local://, whatever HOLDFAST_URL is")
     parser.add_argument(
         "--port",
         type=int,
@@ -50,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --port: let every user of this machine connect\n(default: a random password is set)",
     )
+    servers.add_loudness(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
@@ -58,10 +60,12 @@ def main(args: argparse.Namespace) -> int:
         if (args.action is None) == (args.port is None) or (args.no_password and args.port is None):
             return _usage("pass one of status, stop and --port N; --no-password goes with --port only")
         if args.port is not None:
+            if args.local or args.url or args.url_file:
+                args.parser.error("--port runs a new server, so it takes no URL")
             if not 0 <= args.port <= 65535:
                 return _usage(f"--port {args.port}: pass a number from 0 to 65535")
-            return _foreground(args.port, password=not args.no_password, as_json=args.json)
-        return (_status if args.action == "status" else _stop)(_url(args.url), as_json=args.json)
+            return _foreground(args)
+        return (_status if args.action == "status" else _stop)(_url(args), as_json=args.json)
     except ConfigError as error:
         return _usage(str(error))
     except (ServerError, OSError) as error:
@@ -76,11 +80,14 @@ def _usage(message: str) -> int:
     return EX_USAGE
 
 
-def _url(given: str | None) -> str:
+def _url(args: argparse.Namespace) -> str:
     from holdfast._local.server import paths
 
+    given = servers.LOCAL if args.local else servers.one_given(args)
+    if given and not paths.is_local(given):
+        args.parser.error("status and stop are for this machine's own server (local://): `doctor --url URL` checks others")
     from_environment = os.environ.get("HOLDFAST_URL", "")
-    return given or (from_environment if paths.is_local(from_environment) else "local://")
+    return given or (from_environment if paths.is_local(from_environment) else servers.LOCAL)
 
 
 def _status(url: str, *, as_json: bool) -> int:
@@ -153,20 +160,22 @@ def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
             raise ServerError(f"the server at {path} did not answer in time", address=path) from error
 
 
-def _foreground(port: int, *, password: bool, as_json: bool) -> int:
+def _foreground(args: argparse.Namespace) -> int:
     from holdfast._local.server import private
 
+    password = not args.no_password
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with private(port=port or True, password=None if password else "") as server:
+        with private(port=args.port or True, password=None if password else "") as server:
             facts: dict[str, Any] = {"url": server.address, "pid": server.pid}
             use = f"export HOLDFAST_URL={server.address}"
             if password:
                 facts["url_file"] = file = _written(server)
                 use = f'export HOLDFAST_URL="$(cat {file})", or --url-file {file}: only you can read the password there'
-            say_raw(f"A server for development; Ctrl-C ends it, and its data is lost then. To use it: {use}")
+            if not args.quiet:
+                say_raw(f"A server for development; Ctrl-C ends it, and its data is lost then. To use it: {use}")
             # This line is printed last, because its reader may go on at once and end this process.
-            print(json.dumps(facts) if as_json else server.address, flush=True)
+            print(json.dumps(facts) if args.json else server.address, flush=True)
             server.wait()
             said = server.log().splitlines()[-1:]
     except KeyboardInterrupt:

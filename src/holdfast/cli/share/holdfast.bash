@@ -25,7 +25,7 @@ _holdfast()
         watch) options="-h --help --interval --count --url --url-file --local --prefix -q --quiet --json" valued="--interval --count --url --url-file --prefix" choices="" ;;
         wait) options="-h --help -w --wait --url --url-file --local --prefix --key -q --quiet -v --verbose --json" valued="-w --wait --url --url-file --prefix --key" choices="" ;;
         break) options="-h --help -y --yes --holder --by --url --url-file --local --prefix --key -q --quiet --json" valued="--holder --by --url --url-file --prefix --key" choices="" ;;
-        server) options="-h --help --url --port --no-password --json" valued="--url --port" choices="status stop" ;;
+        server) options="-h --help --url --url-file --local --port --no-password -q --quiet --json" valued="--url --url-file --port" choices="status stop" ;;
         doctor) options="-h --help --url --url-file --local --ttl --replicas --prefix --json -q --quiet" valued="--url --url-file --ttl --replicas --prefix" choices="" ;;
         nodes) options="-h --help --url --url-file --local --max-ttl --prefix --force -q --quiet --json" valued="--url --url-file --max-ttl --prefix" choices="init" ;;
         acl) options="-h --help --user --prefix --key --sentinel --replicas --quarantine --cache --once --inspect --break --election --events --schedule --permits --redlock --cluster --fencing --timestamp --select --url --url-file --server-version -q --quiet --json" valued="--user --prefix --key --fencing --timestamp --url --url-file --server-version" choices="" ;;
@@ -84,6 +84,7 @@ _holdfast()
         watch:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
         wait:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
         break:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
+        server:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
         doctor:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
         nodes:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
         acl:--url-file) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
