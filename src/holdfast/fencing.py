@@ -67,7 +67,7 @@ async def _run(caller: BaseCaller, call: RunScript[bool | Conflict]) -> bool:
     return answer
 
 
-@hides_client()
+@hides_client(words=options.explain_words)
 def fenced_set(
     client: SyncClient | Connected,
     key: str | bytes,
@@ -86,7 +86,7 @@ def fenced_set(
     return complete(_run(Caller(client), _call_to_set(key, value, fence, ttl, keep)))
 
 
-@hides_client()
+@hides_client(words=options.explain_words)
 def accept(client: SyncClient | Connected, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Record that the holder with this fence is about to use the resource ``key``, and return True.
 
@@ -97,6 +97,7 @@ def accept(client: SyncClient | Connected, key: str | bytes, fence: int, *, keep
 
 
 @resolves_client
+@hides_client("fenced_set", words=options.explain_words)
 async def aio_fenced_set(
     client: AsyncClient | Connected,
     key: str | bytes,
@@ -111,6 +112,7 @@ async def aio_fenced_set(
 
 
 @resolves_client
+@hides_client("accept", words=options.explain_words)
 async def aio_accept(client: AsyncClient | Connected, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Do what `accept` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
     return await _run(AioCaller(client), _call(key, fence, keep))

@@ -150,13 +150,14 @@ class Barrier(InThreads, BaseBarrier[SyncClient]):
         """True if the barrier is broken. Asks the server; raises ServerError."""
         return complete(self._run(barrier.read_state(self._meeting))).broken
 
-    def wait(self, timeout: Seconds | None = None) -> int:
+    def wait(self, timeout: Seconds | None = None, **mistaken: Never) -> int:
         """Wait for the other participants. Each call returns a different number from 0 to ``parties`` - 1.
 
         If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all
         participants. Raises BrokenBarrier (a threading.BrokenBarrierError), ServerError, and the exceptions of the action.
         Raises ConfigError if the barrier has another number of parties on the server.
         """
+        options.refuse_mistaken(mistaken, "Barrier.wait")
         return complete(self._wait(timeout))
 
     def reset(self) -> None:
@@ -215,13 +216,14 @@ class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
         """True if the barrier is broken. Asks the server; raises ServerError."""
         return (await self._run(barrier.read_state(self._meeting))).broken
 
-    async def wait(self, timeout: Seconds | None = None) -> int:
+    async def wait(self, timeout: Seconds | None = None, **mistaken: Never) -> int:
         """Wait for the other participants. Each call returns a different number from 0 to ``parties`` - 1.
 
         If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all
         participants. Raises BrokenBarrier (a threading.BrokenBarrierError), ServerError, and the exceptions of the action.
         Raises ConfigError if the barrier has another number of parties on the server.
         """
+        options.refuse_mistaken(mistaken, "Barrier.wait")
         return await self._wait(timeout)
 
     async def reset(self) -> None:

@@ -143,9 +143,10 @@ class Event(BaseLatch):
         """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
         complete(self._run(latch.reset(self._latch)))
 
-    def wait(self, timeout: Seconds | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None, **mistaken: Never) -> bool:
         """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
         Raises ServerError."""
+        options.refuse_mistaken(mistaken, "Event.wait")
         return complete(self._run(latch.wait(self._latch, options.checked_timeout(timeout))))
 
 
@@ -188,9 +189,10 @@ class AioEvent(BaseLatch):
         """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
         await self._run(latch.reset(self._latch))
 
-    async def wait(self, timeout: Seconds | None = None) -> bool:
+    async def wait(self, timeout: Seconds | None = None, **mistaken: Never) -> bool:
         """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
         Raises ServerError."""
+        options.refuse_mistaken(mistaken, "Event.wait")
         return await self._run(latch.wait(self._latch, options.checked_timeout(timeout)))
 
 
@@ -236,20 +238,22 @@ class CountDownLatch(BaseLatch):
         """
         return complete(self._run(latch.read_state(self._latch))).missing
 
-    def count_down(self, n: int = 1, *, by: str | None = None) -> int:
+    def count_down(self, n: int = 1, *, by: str | None = None, **mistaken: Never) -> int:
         """Count ``n`` things as done, and return the number still missing.
 
         ``by``: name of the thing or of its worker; a second call with the same name has no effect until `reset`. None: each
         call has an effect. Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
         """
+        options.refuse_mistaken(mistaken, "CountDownLatch.count_down")
         return complete(self._run(latch.down(self._latch, at_least_one(n, "n"), by or ""))).missing
 
-    def wait(self, timeout: Seconds | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None, **mistaken: Never) -> bool:
         """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
         on the server.
         """
+        options.refuse_mistaken(mistaken, "CountDownLatch.wait")
         return complete(self._run(latch.wait(self._latch, options.checked_timeout(timeout))))
 
     def reset(self) -> None:
@@ -300,20 +304,22 @@ class AioCountDownLatch(BaseLatch):
         """
         return (await self._run(latch.read_state(self._latch))).missing
 
-    async def count_down(self, n: int = 1, *, by: str | None = None) -> int:
+    async def count_down(self, n: int = 1, *, by: str | None = None, **mistaken: Never) -> int:
         """Count ``n`` things as done, and return the number still missing.
 
         ``by``: name of the thing or of its worker; a second call with the same name has no effect until `reset`. None: each
         call has an effect. Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
         """
+        options.refuse_mistaken(mistaken, "CountDownLatch.count_down")
         return (await self._run(latch.down(self._latch, at_least_one(n, "n"), by or ""))).missing
 
-    async def wait(self, timeout: Seconds | None = None) -> bool:
+    async def wait(self, timeout: Seconds | None = None, **mistaken: Never) -> bool:
         """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
         on the server.
         """
+        options.refuse_mistaken(mistaken, "CountDownLatch.wait")
         return await self._run(latch.wait(self._latch, options.checked_timeout(timeout)))
 
     async def reset(self) -> None:

@@ -167,6 +167,73 @@ ACQUIRES = {
 }
 """Arguments of ``acquire`` of other libraries."""
 
+_NO_TOKEN = "leave it out: the object has the token of its own acquisition"  # noqa: S105 (a hint)
+WAITS = {
+    **dict.fromkeys(
+        ("blocking_timeout", "acquire_timeout", "wait", "wait_timeout", "wait_time", "max_wait", "seconds", "expire", "ttl"),
+        "pass timeout= for how long to wait",
+    ),
+    **dict.fromkeys(("blocking", "block", "nonblocking", "non_blocking"), "pass timeout=0 to return at once"),
+    **_UNPOLLED,
+}
+RENEWALS = {
+    **dict.fromkeys(
+        ("additional_time", "expire", "expires", "ex", "px", "timeout", "lease_time", "seconds", "duration", "extend_by"),
+        "pass ttl= for how long the lease lasts from now on",
+    ),
+    **dict.fromkeys(("replace_ttl", "replace"), "leave it out: ttl= replaces the time that is left"),
+    **dict.fromkeys(("token", "owner", "id", "identifier"), _NO_TOKEN),
+    **_UNPOLLED,
+}
+RELEASES = {
+    **dict.fromkeys(("count", "permits", "value", "weight"), "pass n= for the number of acquisitions to release"),
+    **dict.fromkeys(("token", "owner", "id", "identifier"), _NO_TOKEN),
+    "force": "call holdfast.Inspector(...).break_lock(), or `holdfast break NAME`, to end the lease of another holder",
+}
+TICKETS = dict.fromkeys(
+    ("expire", "ttl", "ex", "px", "timeout", "lease_time", "max_age", "valid_for"),
+    "pass expires= for how long the ticket can be redeemed",
+)
+COUNTS = {
+    **dict.fromkeys(("count", "permits", "value"), "pass n= for how much to count down"),
+    **dict.fromkeys(("id", "token", "name", "owner"), "pass by= for a name that counts only once"),
+}
+READS = {
+    **dict.fromkeys(
+        ("timeout", "ttl", "expire", "expires", "ex", "px", "expiration", "expiration_time"),
+        "reading does not change how long a value stays fresh; pass ttl= to set, to get_or_load or to the Cache",
+    ),
+    **dict.fromkeys(("loader", "creator", "func", "function"), "call get_or_load(key, loader)"),
+    **dict.fromkeys(("wait", "blocking_timeout", "lock_timeout"), "get loads nothing; pass wait= to get_or_load"),
+    "ignore_expiration": "pass stale= to the Cache, for how long an expired value may be returned",
+}
+DROPS = {
+    **dict.fromkeys(("key", "pattern", "prefix"), "pass the keys themselves, or tags= of get_or_load for groups of values"),
+    "tag": "pass tags=, even for one tag",
+    "keys": "pass the keys as separate arguments, as in invalidate(*keys)",
+}
+LOOKS = {"prefix": "pass prefix= to the Inspector", "lock": "pass the name as the first argument"}
+BREAKS = {
+    **LOOKS,
+    "name": "pass the name as the first argument",
+    **dict.fromkeys(("force", "yes"), "leave it out: the lease always ends at once"),
+    **dict.fromkeys(("owner", "token", "id"), "pass holder= of what show(name) returns, to end the lease of one holder"),
+    **dict.fromkeys(("reason", "label", "who"), "pass by= for your name, which the former holder is told"),
+}
+SERVES = dict.fromkeys(
+    ("timeout", "wait", "drain", "grace", "grace_period", "graceful_timeout", "shutdown_timeout", "block"),
+    "pass finish_within= for how long runs may go on",
+)
+HISTORIES = dict.fromkeys(("limit", "n", "count", "size", "max"), "pass last= for the number of entries")
+FENCES = {
+    **_EVERYWHERE,
+    **dict.fromkeys(("token", "fencing_token", "lease", "version"), "pass fence=lease.fence"),
+    **dict.fromkeys(("ex", "expire", "expires", "timeout", "px"), "pass ttl= to fenced_set, for the expiry of the key"),
+    **dict.fromkeys(("name", "resource"), "pass key= for the resource"),
+    "prefix": "leave it out: the key is used as it is passed",
+    "ttl": "accept stores no value; pass keep= for how long the server keeps the fence",
+}
+
 _INTERVAL, _CRON = 'write @schedule.every("5m") for an interval', 'write @schedule.cron("0 3 * * *") for a time of day'
 JOBS = {
     **dict.fromkeys(("timeout", "time_limit"), "pass max_runtime= for how long a run may take"),
@@ -217,6 +284,27 @@ _OF = {
     "job": JOBS,
     "schedule file": SCHEDULE_FILE,
     "acquire": ACQUIRES,
+    "Event.wait": WAITS,
+    "CountDownLatch.wait": WAITS,
+    "CountDownLatch.count_down": COUNTS,
+    "Barrier.wait": WAITS,
+    "Inspector.show": LOOKS,
+    "Inspector.wait": WAITS | LOOKS,
+    "Inspector.break_lock": BREAKS,
+    "Lease.renew": RENEWALS,
+    "MultiLease.renew": RENEWALS,
+    "Lock.ticket": TICKETS,
+    "LockLease.ticket": TICKETS,
+    "Semaphore.release": RELEASES,
+    "Cache.get": READS,
+    "Cache.delete": DROPS,
+    "Cache.invalidate": DROPS,
+    "Schedule.run": SERVES,
+    "Schedule.stop": SERVES,
+    "Schedule.history": HISTORIES,
+    "Transaction.run": TRANSACTIONS,
+    "accept": FENCES,
+    "fenced_set": FENCES,
 }
 """Tables of hints, by the name of the class or function that uses the table instead of `LOCKS`."""
 

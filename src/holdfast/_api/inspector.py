@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import INSPECTOR_METHODS, ForeignMethods
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
-from holdfast._api.options import checked_timeout, explain_words
+from holdfast._api.options import checked_timeout, explain_words, refuse_mistaken
 from holdfast._core import names
 from holdfast._core.inspect import break_lock, scan
 from holdfast._core.inspect.scan import LINE, Field, Survey
@@ -195,20 +195,24 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
         while not survey.over:
             yield from complete(self._page(survey, pattern))
 
-    def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None) -> LockInfo:
+    def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None, **mistaken: Never) -> LockInfo:
         """Return a lock with all its holders and waiters, up to a thousand of each. Raises ServerError.
 
         ``key`` is the lock's own ``key=``, if it was created with one.
         """
+        refuse_mistaken(mistaken, "Inspector.show")
         return complete(self._show(name, key))
 
-    def wait(self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None) -> bool:
+    def wait(
+        self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None, **mistaken: Never
+    ) -> bool:
         """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
         call polls the server once a second, and when the lease expires, because it gets no notification of a release. ``key``:
         as in `show`. Raises ServerError.
         """
+        refuse_mistaken(mistaken, "Inspector.wait")
         return complete(self._wait(name, timeout, key))
 
     def break_lock(
@@ -218,6 +222,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
         holder: Holder | None = None,
         key: str | bytes | None = None,
         by: str | None = None,
+        **mistaken: Never,
     ) -> Broken | None:
         """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
@@ -236,6 +241,7 @@ class Inspector(InThreads, BaseInspector[SyncClient]):
             ServerError: the server cannot be reached.
             QuorumError: too few of several servers can be reached.
         """
+        refuse_mistaken(mistaken, "Inspector.break_lock")
         return complete(self._break(lock, holder, key, by))
 
 
@@ -264,15 +270,16 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
             for lock in await self._page(survey, pattern):
                 yield lock
 
-    async def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None) -> LockInfo:
+    async def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None, **mistaken: Never) -> LockInfo:
         """Return a lock with all its holders and waiters, up to a thousand of each. Raises ServerError.
 
         ``key`` is the lock's own ``key=``, if it was created with one.
         """
+        refuse_mistaken(mistaken, "Inspector.show")
         return await self._show(name, key)
 
     async def wait(
-        self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None
+        self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None, **mistaken: Never
     ) -> bool:
         """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
@@ -280,6 +287,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
         call polls the server once a second, and when the lease expires, because it gets no notification of a release. ``key``:
         as in `show`. Raises ServerError.
         """
+        refuse_mistaken(mistaken, "Inspector.wait")
         return await self._wait(name, timeout, key)
 
     async def break_lock(
@@ -289,6 +297,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
         holder: Holder | None = None,
         key: str | bytes | None = None,
         by: str | None = None,
+        **mistaken: Never,
     ) -> Broken | None:
         """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
@@ -307,6 +316,7 @@ class AioInspector(InTasks, BaseInspector[AsyncClient]):
             ServerError: the server cannot be reached.
             QuorumError: too few of several servers can be reached.
         """
+        refuse_mistaken(mistaken, "Inspector.break_lock")
         return await self._break(lock, holder, key, by)
 
 

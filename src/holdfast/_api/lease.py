@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from holdfast._api.flow import of_asyncio
 from holdfast._api.foreign_words import LEASE_METHODS, ForeignMethods
+from holdfast._api.options import refuse_mistaken
 from holdfast._durations import Seconds
 
 if TYPE_CHECKING:
@@ -79,12 +80,13 @@ class Lease(BaseLease):
         """An event that is set when the lease is lost."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
-    def renew(self, ttl: Seconds | None = None) -> None:
+    def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
         """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
         sooner. The remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
+        refuse_mistaken(mistaken, "Lease.renew")
         self._core.run(self._core.renew_on_server, ttl)
 
     def verify(self) -> None:
@@ -110,7 +112,7 @@ class Lease(BaseLease):
 class LockLease(Lease):
     """The lease of a lock on one server. A ticket can hand over the lock to another process."""
 
-    def ticket(self, expires: Seconds = 60.0) -> Ticket:
+    def ticket(self, expires: Seconds = 60.0, **mistaken: Never) -> Ticket:
         """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
 
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, the
@@ -119,6 +121,7 @@ class LockLease(Lease):
         Raises NotHeld if the lease was released, LeaseLost if it is lost. If the server does not confirm the ticket, releases
         the lock and raises LeaseLost. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
         """
+        refuse_mistaken(mistaken, "LockLease.ticket")
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
         return ticket.issue(self._core, expires)  # In one line, because an interrupt after it would lose the ticket.
@@ -137,12 +140,13 @@ class AioLease(BaseLease):
         """An event that is set when the lease is lost."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
-    async def renew(self, ttl: Seconds | None = None) -> None:
+    async def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
         """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
         sooner. The remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
+        refuse_mistaken(mistaken, "Lease.renew")
         await self._core.run(self._core.renew_on_server, ttl)
 
     async def verify(self) -> None:
@@ -169,7 +173,7 @@ class AioLease(BaseLease):
 class AioLockLease(AioLease):
     """The lease of a lock on one server. A ticket can hand over the lock to another process."""
 
-    async def ticket(self, expires: Seconds = 60.0) -> Ticket:
+    async def ticket(self, expires: Seconds = 60.0, **mistaken: Never) -> Ticket:
         """Return a ticket that hands the lock over to another process, which passes it to `redeem` within ``expires`` seconds.
 
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, the
@@ -178,6 +182,7 @@ class AioLockLease(AioLease):
         Raises NotHeld if the lease was released, LeaseLost if it is lost. If the server does not confirm the ticket, releases
         the lock and raises LeaseLost. Raises ServerError, and keeps the lease, if the request was not sent or was refused.
         """
+        refuse_mistaken(mistaken, "LockLease.ticket")
         from holdfast._api import ticket
 
         return await ticket.aio_issue(self._core, expires)

@@ -100,11 +100,12 @@ class Lock(BaseSyncLock[LockLease]):
 
     _lease_type = LockLease
 
-    def ticket(self, expires: Seconds = 60.0) -> Ticket:
+    def ticket(self, expires: Seconds = 60.0, **mistaken: Never) -> Ticket:
         """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
 
         Raises NotHeld if the lock is not held by this object.
         """
+        refuse_mistaken(mistaken, "Lock.ticket")
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
         return ticket.issue(self._held_core(), expires)
@@ -162,11 +163,12 @@ class AioLock(BaseAioLock[AioLockLease]):
 
     _lease_type = AioLockLease
 
-    async def ticket(self, expires: Seconds = 60.0) -> Ticket:
+    async def ticket(self, expires: Seconds = 60.0, **mistaken: Never) -> Ticket:
         """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
 
         Raises NotHeld if the lock is not held by this object.
         """
+        refuse_mistaken(mistaken, "Lock.ticket")
         from holdfast._api import ticket
 
         return await ticket.aio_issue(self._held_core(), expires)

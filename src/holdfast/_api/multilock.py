@@ -506,11 +506,12 @@ class MultiLease(BaseMultiLease):
         """An event that is set when one of the leases is lost."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
-    def renew(self, ttl: Seconds | None = None) -> None:
+    def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: their last lengths). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
+        refuse_mistaken(mistaken, "MultiLease.renew")
         self._core.run(self._core.renew_on_server, ttl)
 
     def verify(self) -> None:
@@ -597,11 +598,12 @@ class AioMultiLease(BaseMultiLease):
         """An event that is set when one of the leases is lost."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
-    async def renew(self, ttl: Seconds | None = None) -> None:
+    async def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: their last lengths). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
+        refuse_mistaken(mistaken, "MultiLease.renew")
         await self._core.run(self._core.renew_on_server, ttl)
 
     async def verify(self) -> None:

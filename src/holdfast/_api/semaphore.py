@@ -142,7 +142,7 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         # A negative timeout is 0 here, and -1 would mean this object's ``wait`` in the base class.
         return super().acquire(blocking, 0.0 if timeout == -1 else timeout)  # type: ignore[arg-type]  # None: `_acquire_wait`
 
-    def release(self, n: int = 1) -> None:
+    def release(self, n: int = 1, **mistaken: Never) -> None:
         """Release ``n`` acquisitions of this object; any thread or task may do it.
 
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
@@ -150,6 +150,7 @@ class Semaphore(BaseSemaphore[Lease, SyncClient], BaseSyncPermits[Lease]):
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one of them is lost. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
+        refuse_mistaken(mistaken, "Semaphore.release")
         claimed: list[SyncLeaseCore] = []
         try:
             complete(self._give_back(n, claimed))
@@ -226,7 +227,7 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         # A negative timeout is 0 here, and -1 would mean this object's ``wait`` in the base class.
         return await super().acquire(blocking, 0.0 if timeout == -1 else timeout)  # type: ignore[arg-type]  # None: `_acquire_wait`
 
-    async def release(self, n: int = 1) -> None:
+    async def release(self, n: int = 1, **mistaken: Never) -> None:
         """Release ``n`` acquisitions of this object; any thread or task may do it.
 
         The caller's own acquisitions are released first, from the newest on, then those of others, from the oldest on.
@@ -234,6 +235,7 @@ class AioSemaphore(BaseSemaphore[AioLease, AsyncClient], BaseAioPermits[AioLease
         object holds fewer than ``n`` acquisitions, LeaseLost if the lease of one of them is lost. Raises ServerError if the
         server cannot be reached. The permits are then free when the leases expire.
         """
+        refuse_mistaken(mistaken, "Semaphore.release")
         await self._give_back(n, [])
 
     async def set_limit(self, limit: int) -> None:

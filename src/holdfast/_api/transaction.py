@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
 
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, TRANSACTION_METHODS, WITH, ForeignMethods
-from holdfast._api.options import explain_words
+from holdfast._api.options import explain_words, refuse_mistaken
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
 from holdfast._core.requests import CallClient, CallUser, Sleep
 from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
@@ -529,7 +529,9 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         """
         complete(self._exit(failed=kind is not None))
 
-    def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: Seconds | None = None) -> T:
+    def run(
+        self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: Seconds | None = None, **mistaken: Never
+    ) -> T:
         """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict.
 
         Args:
@@ -540,6 +542,7 @@ class Transaction(InThreads, BaseTransaction[SyncClient]):
         Returns the result of the function in the try that succeeded. Raises TransactionConflict if no try succeeded; its
         message has the number of tries. Raises CommandFailed, ServerError, and the exceptions of the function.
         """
+        refuse_mistaken(mistaken, "Transaction.run")
         return cast("T", complete(self._repeat(function, tries, wait)))
 
     _new_turn = staticmethod(threading.RLock)
@@ -629,7 +632,12 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
         await self._exit(failed=kind is not None)
 
     async def run(
-        self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: Seconds | None = None
+        self,
+        function: Callable[[AioTransaction], Awaitable[T]],
+        *,
+        tries: int = TRIES,
+        wait: Seconds | None = None,
+        **mistaken: Never,
     ) -> T:
         """Send WATCH, call ``function`` with the transaction, and send EXEC. Repeat this after each conflict.
 
@@ -641,6 +649,7 @@ class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
         Returns the result of the function in the try that succeeded. Raises TransactionConflict if no try succeeded; its
         message has the number of tries. Raises CommandFailed, ServerError, and the exceptions of the function.
         """
+        refuse_mistaken(mistaken, "Transaction.run")
         return cast("T", await self._repeat(function, tries, wait))
 
     @staticmethod

@@ -430,12 +430,13 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         if is_async(function):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
-    def run(self, finish_within: Seconds = 10.0) -> None:
+    def run(self, finish_within: Seconds = 10.0, **mistaken: Never) -> None:
         """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
         A signal stops the schedule as ``stop(finish_within)`` does. After a second SIGTERM or SIGINT, the runs are cancelled
         at once.
         """
+        refuse_mistaken(mistaken, "Schedule.run")
         left = seconds(finish_within, "finish_within", 0.0)
         self.start()
         service = self._service
@@ -460,12 +461,13 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         """
         complete(self._start())
 
-    def stop(self, finish_within: Seconds = 10.0) -> None:
+    def stop(self, finish_within: Seconds = 10.0, **mistaken: Never) -> None:
         """Start no more runs, and wait until the runs that this process has begun have ended.
 
         Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this method waits up to five more
         seconds for them. A run that goes on nevertheless keeps its lease until it ends.
         """
+        refuse_mistaken(mistaken, "Schedule.stop")
         complete(self._stop(finish_within))
 
     def __enter__(self) -> Self:
@@ -483,8 +485,9 @@ class Schedule(InThreads, BaseSchedule[SyncClient]):
         """Return the processes that serve the schedule, the longest-serving first. A killed process stays listed for 30 s."""
         return complete(self._overview()).runners
 
-    def history(self, job: str, last: int = 50) -> list[Record]:
+    def history(self, job: str, last: int = 50, **mistaken: Never) -> list[Record]:
         """Return the newest ``last`` entries of a job's history, newest first. Raises ConfigError for an unknown job."""
+        refuse_mistaken(mistaken, "Schedule.history")
         return complete(self._history(job, last))
 
     def pause(self, job: str) -> None:
@@ -542,12 +545,13 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     _caller_type = AioCaller
     _service_type = AioService
 
-    async def run(self, finish_within: Seconds = 10.0) -> None:
+    async def run(self, finish_within: Seconds = 10.0, **mistaken: Never) -> None:
         """Serve the jobs until `stop` is called or, in the main thread, until SIGTERM, SIGINT or SIGHUP arrives.
 
         A signal stops the schedule as ``stop(finish_within)`` does. After a second SIGTERM or SIGINT, the runs are cancelled
         at once.
         """
+        refuse_mistaken(mistaken, "Schedule.run")
         import asyncio  # Imported late: programs of threads need no asyncio.
 
         left = seconds(finish_within, "finish_within", 0.0)
@@ -575,12 +579,13 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         """
         await self._start()
 
-    async def stop(self, finish_within: Seconds = 10.0) -> None:
+    async def stop(self, finish_within: Seconds = 10.0, **mistaken: Never) -> None:
         """Start no more runs, and wait until the runs that this process has begun have ended.
 
         Runs have ``finish_within`` seconds to finish. After that they are cancelled, and this method waits up to five more
         seconds for them. A run that goes on nevertheless keeps its lease until it ends.
         """
+        refuse_mistaken(mistaken, "Schedule.stop")
         await self._stop(finish_within)
 
     async def __aenter__(self) -> Self:
@@ -600,8 +605,9 @@ class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
         """Return the processes that serve the schedule, the longest-serving first. A killed process stays listed for 30 s."""
         return (await self._overview()).runners
 
-    async def history(self, job: str, last: int = 50) -> list[Record]:
+    async def history(self, job: str, last: int = 50, **mistaken: Never) -> list[Record]:
         """Return the newest ``last`` entries of a job's history, newest first. Raises ConfigError for an unknown job."""
+        refuse_mistaken(mistaken, "Schedule.history")
         return await self._history(job, last)
 
     async def pause(self, job: str) -> None:

@@ -31,7 +31,7 @@ NAMED = (
     "locked",
 )
 MAKERS: dict[str, Callable[..., Any]] = {
-    **{name: lambda api, name=name, **given: getattr(api, name)(URL, "x", **given) for name in NAMED},
+    **{name: lambda api, called=name, **given: getattr(api, called)(URL, "x", **given) for name in NAMED},
     "Redlock": lambda api, **given: api.Redlock(SERVERS, "x", **given),
     "MultiLock": lambda api, **given: api.MultiLock(URL, ["x"], **given),
     "CountDownLatch": lambda api, **given: api.CountDownLatch(URL, "x", 2, **given),

@@ -553,9 +553,10 @@ class Cache(InThreads, BaseCache[SyncClient]):
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
         return complete(self._get_or_load(key, loader, how))  # type: ignore[no-any-return]
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = None, **mistaken: Never) -> Any:
         """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it. If
         an exception is stored, it is raised."""
+        options.refuse_mistaken(mistaken, "Cache.get")
         return complete(self._get(key, default))
 
     def set(
@@ -575,16 +576,18 @@ class Cache(InThreads, BaseCache[SyncClient]):
         options.refuse_mistaken(mistaken, "Cache.set")
         complete(self._set(key, value, self._options(ttl, stale, tags)))
 
-    def delete(self, key: str) -> bool:
+    def delete(self, key: str, **mistaken: Never) -> bool:
         """Drop the value of one key, as `invalidate` does. Return True if there was a value. Raises ServerError."""
+        options.refuse_mistaken(mistaken, "Cache.delete")
         return complete(self._delete(key))
 
-    def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
+    def invalidate(self, *keys: str, tags: Iterable[str] = (), **mistaken: Never) -> None:
         """Drop the values of these keys, and all values stored with one of these tags. Running loads of these keys, or of
         values with these tags, do not store their results.
 
         Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
         """
+        options.refuse_mistaken(mistaken, "Cache.invalidate")
         complete(self._invalidate(keys, tags))
 
     def clear(self) -> None:
@@ -696,9 +699,10 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
         return await self._get_or_load(key, loader, how)  # type: ignore[no-any-return]
 
-    async def get(self, key: str, default: Any = None) -> Any:
+    async def get(self, key: str, default: Any = None, **mistaken: Never) -> Any:
         """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it. If
         an exception is stored, it is raised."""
+        options.refuse_mistaken(mistaken, "Cache.get")
         return await self._get(key, default)
 
     async def set(
@@ -718,16 +722,18 @@ class AioCache(InTasks, BaseCache[AsyncClient]):
         options.refuse_mistaken(mistaken, "Cache.set")
         await self._set(key, value, self._options(ttl, stale, tags))
 
-    async def delete(self, key: str) -> bool:
+    async def delete(self, key: str, **mistaken: Never) -> bool:
         """Drop the value of one key, as `invalidate` does. Return True if there was a value. Raises ServerError."""
+        options.refuse_mistaken(mistaken, "Cache.delete")
         return await self._delete(key)
 
-    async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
+    async def invalidate(self, *keys: str, tags: Iterable[str] = (), **mistaken: Never) -> None:
         """Drop the values of these keys, and all values stored with one of these tags. Running loads of these keys, or of
         values with these tags, do not store their results.
 
         Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
         """
+        options.refuse_mistaken(mistaken, "Cache.invalidate")
         await self._invalidate(keys, tags)
 
     async def clear(self) -> None:
