@@ -103,4 +103,51 @@ UNCONTENDED = (
         "the message that another client waits is forgotten if it came before the reply that grants the lock",
         "lock+overtaken",
     ),
+    Mutation(
+        "took-in-no-hurry",
+        HERE,
+        "took",
+        Instead("register(node, held_lease, came)", "register(node, held_lease, came, hurry=False)"),
+        "the keeper is not woken for a new lease, and looks at it shortly before its end",
+        "lock+mixed",
+    ),
+    Mutation(
+        "turn-lost-with-the-clean-up",
+        "_core/lock/acquire.py",
+        "abandon",
+        Instead(
+            """try:
+    place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
+    if place is not None:
+        await _leave(attempt, place)
+    if not local_queue.has_lease(attempt):
+        await strategy.give_up(attempt)
+finally:
+    local_queue.settle(attempt, None)""",
+            """place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
+if place is not None:
+    await _leave(attempt, place)
+if not local_queue.has_lease(attempt):
+    await strategy.give_up(attempt)
+local_queue.settle(attempt, None)""",
+        ),
+        "an attempt whose clean-up is interrupted never ends its turn",
+        "lock+hurried",
+    ),
+    Mutation(
+        "extended-fences-again",
+        "_core/lock/local_queue.py",
+        "LocalQueue.extended",
+        Instead("held.last != held_lease.last_fence", "True"),
+        "an extension without further fences begins again with the first fence of the grant",
+        "lock+mixed",
+    ),
+    Mutation(
+        "early-renewal-extends",
+        "_core/lock/renewal.py",
+        "Renewing._attend",
+        Instead("ttl = whole(held_lease.deadline - now)", "ttl = held_lease.ttl"),
+        "a lease with renew=False is extended when its process asks whether it still exists",
+        "lock+mixed",
+    ),
 )

@@ -49,6 +49,7 @@ class Lease(LeaseCore):
         self._within = grant.attempt.spec.progress_within or INFINITY
         self._ends = INFINITY if grant.attempt.spec.max_hold is None else grant.taken + grant.attempt.spec.max_hold
         self.checked_in = grant.taken
+        self.renew_by_hand(held_lease)
         process.leases[self] = deadline = self._good_until(held_lease)
         self._key = grant.attempt.spec.key
         if held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
@@ -64,10 +65,17 @@ class Lease(LeaseCore):
     def _good_until(self, held_lease: HeldLease) -> float:
         """Return the time, by the process's clock, at which the lease ends according to the documentation.
 
-        The limits of ``progress_within=`` and ``max_hold=`` are computed here, not by the library. So the rules notice if the
-        library computes them wrongly.
+        The limits of ``progress_within=`` and ``max_hold=`` are computed here, not by the library, and so is the end of a lease
+        with ``renew=False``. So the rules notice if the library computes them wrongly.
         """
-        return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
+        return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within, self._by_hand_until)
+
+    def renew_by_hand(self, held_lease: HeldLease) -> None:
+        """Note the deadline of a lease with ``renew=False``, at its grant and after each explicit renewal.
+
+        Nothing else may extend the lease.
+        """
+        self._by_hand_until = INFINITY if held_lease.spec.renew else held_lease.deadline
 
     def tell(self) -> None:
         """Record the deadline of the lease if it has changed."""
@@ -244,6 +252,7 @@ class Lock:
         except HoldfastError:
             pass
         finally:
+            lease.renew_by_hand(lease.held_lease)
             if lease in self.worker.process.leases:
                 lease.tell()
 

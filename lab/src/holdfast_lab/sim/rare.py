@@ -22,6 +22,7 @@ from holdfast_lab.sim.network import Push, Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PEACE, Moment, Theme, strike
 from holdfast_lab.sim.virtual_time import EPOCH
+from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import World
 from holdfast_lab.wired.themes import Closing, Foreign, Objects, Polling, Redirecting, Voting
 
@@ -352,6 +353,7 @@ class Mixed(Theme):
             bound = profile.mixed[number]["max_hold"] or profile.mixed[number]["progress_within"]
             for planned in rounds if bound else ():  # sometimes, the holder does not notice that its time is up
                 planned.hold = rng.choice((0.3 * bound, bound + 2.5, bound + 6.5))
+        self._forget_to_renew(seed, profile)
         # A reply in a quarantine has a very high fence. A forged notification with this fence would look like a grant.
         profile.faults = [fault for fault in profile.faults if fault[1] != "stale"]
         options = list(profile.mixed.values())
@@ -367,6 +369,14 @@ class Mixed(Theme):
             profile.faults += [(rng.randrange(200), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(4)]
             for planned in (planned for _, rounds in profile.workers for planned in rounds):
                 planned.wait = rng.choice((None, 0.3, 1.0, 2.0))
+
+    def _forget_to_renew(self, seed: int, profile: Any) -> None:
+        """Let some holders with ``renew=False`` hold their locks for longer than their leases."""
+        rng = self._rng(seed, "unrenewed")
+        for number, (_, rounds) in enumerate(profile.workers):
+            for planned in rounds if not profile.mixed[number]["renew"] else ():
+                if rng.random() < 0.5:
+                    planned.hold = profile.ttl + rng.choice((2.5, 6.5))
 
     @staticmethod
     def _options(rng: random.Random, profile: Any) -> dict[str, Any]:
@@ -691,12 +701,49 @@ class Overtaken(Theme):
         return world.rare
 
 
+class Hurried(Theme):
+    """Threads are interrupted, and interrupted once more while they clean up, as by a user who presses Ctrl-C twice."""
+
+    name = "hurried"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare hurried": 300}}
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, span = self._rng(seed), 10 ** self._rng(seed, "span").uniform(-1.5, 1)
+        for process in world.processes:
+            process.api = "threads"
+        for _ in range(12):
+            world.at(world.now + span * rng.random(), self._interrupt, world, rng)
+
+    def _interrupt(self, world: World, rng: random.Random) -> None:
+        workers = [one for process in world.processes for one in process.workers if isinstance(one, Worker)]
+        inside = [worker for worker in workers if worker.inside and worker.asked is not None]
+        if inside:
+            worker = rng.choice(inside)
+            attempt = worker.acquisition
+            self._cancel(world, worker)
+            world.at(world.now + rng.choice((0.0, 0.003, 0.03)) * rng.random(), self._again, world, worker, attempt)
+
+    def _again(self, world: World, worker: Worker, attempt: str) -> None:
+        if worker.inside and worker.asked is not None and worker.acquisition == attempt:
+            self._cancel(world, worker)
+            world.rare["rare hurried"] += 1
+
+    @staticmethod
+    def _cancel(world: World, worker: Worker) -> None:
+        world.note("fault", worker.name, note="cancel", until=world.now)
+        worker.cancel()
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+
 THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
         Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Moving(), Voting(),
         Polling(), Foreign(), Closing(), Redirecting(), Objects(),
-        Overtaken(),
+        Overtaken(), Hurried(),
     )
 }  # fmt: skip
