@@ -479,11 +479,11 @@ async def store_loaded(
         raise
     except BaseException as error:
         # A large value is not left to the keeper. A server that closes the connection would end the keeper's renewals, too.
-        listener_id = (isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)) and (
+        may_be_stored = (isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)) and (
             not large or refused is not None
         )
-        await _end_load(load, leave=not listener_id)
-        if listener_id:  # the value has been loaded, and may still be stored
+        await _end_load(load, leave=not may_be_stored)
+        if may_be_stored:  # the value has been loaded, and the keeper may still store it
             await SendUntilAnswered(landing, held_lease.deadline)
         raise
     await _end_load(load, leave=True)
