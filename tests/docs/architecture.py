@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python -m docs.architecture              draw the picture
     PYTHONPATH=tests python -m docs.architecture election     list the files of a capability, floor by floor
-    PYTHONPATH=tests python -m docs.architecture Semaphore    the same for the capability of a class
-    PYTHONPATH=tests python -m docs.architecture linger       the same for a word of the glossary
+    PYTHONPATH=tests python -m docs.architecture Semaphore    the same for the capability of a class or function
+    PYTHONPATH=tests python -m docs.architecture linger       list the files that have most of a word of the glossary
     PYTHONPATH=tests python -m docs.architecture --all        list the files of every capability
 
 Each arrow stands for imports that exist, at run time or for types.
@@ -21,11 +21,12 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 import holdfast
+import holdfast.aio
 import holdfast_lab
 
 PACKAGE, LAB = Path(holdfast.__file__).parent, Path(holdfast_lab.__file__).parent
 ROOT = PACKAGE.parents[1]
-PICTURE = ROOT / "docs" / "design" / "architecture.svg"
+PICTURE, GLOSSARY = ROOT / "docs" / "design" / "architecture.svg", ROOT / "docs" / "glossary.md"
 
 ROOMS = {  # name: (x, y, what it does)
     "cli": (330, 20, "the command line"),
@@ -59,6 +60,9 @@ FLOORS = {
     "api": ("src/holdfast/_api", "src/holdfast/schedule", "src/holdfast/legacy", "src/holdfast/fencing.py"),
     "core": ("src/holdfast/_core",),
     "lua": ("src/holdfast/_lua",),
+    "runtime": ("src/holdfast/_runtime",),
+    "net": ("src/holdfast/_net",),
+    "local": ("src/holdfast/_local",),
     "cli": ("src/holdfast/cli", "lab/src/holdfast_lab/demo"),
     "simulation": ("lab/src/holdfast_lab/sim",),
     "swarm": ("lab/src/holdfast_lab/swarms",),
@@ -79,40 +83,58 @@ class Capability(NamedTuple):
     public: str = ""
     """Names of public classes and of pages that have the algorithm of the capability, as file names."""
     commands: str = ""
-    """Names of commands that are about the capability, as file names of the command line and its tests."""
+    """Names of commands that are about the capability, as file names of the command line, its tests and its pages."""
+    files: str = ""
+    """Names of files of the capability that are in a folder of another one, or have a name that does not show it."""
 
 
 CAPABILITIES = {
     "lock": Capability(
-        "api core lua cli simulation swarm scenarios models tests docs",
+        "api core lua runtime cli simulation swarm scenarios models tests docs",
         "acquisition base_lock rlock lease lease_core locks",
         "acquire release run",
+        "contention cron decorator leases long_leases quarantine replicas replication",
     ),
     "permit": Capability("api core lua cli simulation swarm judge models tests docs", "semaphore semaphores rwlock", "permits"),
-    "quorum": Capability("api core lua cli simulation swarm scenarios models tests docs", "redlock", "nodes"),
-    "election": Capability("api core lua cli simulation swarm scenarios models tests docs", "", "elect"),
-    "multilock": Capability("api core simulation swarm scenarios models tests docs"),
-    "ticket": Capability("api core cli simulation swarm scenarios models tests docs", "redeem tickets"),
+    "quorum": Capability("api core lua runtime cli simulation swarm scenarios models tests docs", "redlock", "nodes", "fanout"),
+    "election": Capability("api core lua cli simulation swarm scenarios models tests docs", "term", "elect"),
+    "multilock": Capability("api core lua simulation swarm scenarios models tests docs", files="multi_acquire multi_release"),
+    "ticket": Capability(
+        "api core lua cli simulation swarm scenarios models tests docs", "redeem tickets", files="exchange_token"
+    ),
     "single_flight": Capability(
         "api core lua cli simulation swarm scenarios models tests docs", "cache once memoize", "stampede"
     ),
     "rendezvous": Capability("api core lua simulation swarm scenarios judge models tests docs", "event events barrier latch"),
     "schedule": Capability("api core lua cli simulation swarm judge models tests docs", "", "jobs"),
-    "transaction": Capability("api core tests docs", "transactions transactional"),
+    "transaction": Capability("api core net tests docs", "transactions transactional", files="client_pipeline"),
     "deadlock": Capability("api core tests docs", "deadlocks"),
-    "inspect": Capability("api core lua cli tests docs", "inspector inspecting", "ls show watch wait"),
-    "break_lock": Capability("core lua cli swarm tests", "break_permits"),
-    "fencing": Capability("api lua tests"),
+    "inspect": Capability("api core lua runtime cli tests docs", "inspector inspecting", "ls show watch wait", "wait_report"),
+    "break_lock": Capability("core lua cli swarm tests", files="break_permits"),
+    "fencing": Capability("api lua tests docs", "fences"),
     "timestamp": Capability("api core lua models tests docs", "legacy"),
 }
 """Each capability by its name. A public class whose algorithm is shared is listed under the algorithm's name."""
+
+ABOUT_ALL = {
+    "access-control", "apscheduler", "asyncio", "benchmarks", "capacity", "celery", "cluster", "coming-from",
+    "coming-from-redis-py", "command-line", "connect", "databases", "demo", "django", "doctor", "dogpile", "environment",
+    "errors", "exit-codes", "fastapi", "faults", "faults-of-objects", "getting-started", "glossary", "index", "keys",
+    "kubernetes", "ladder", "local-server", "managed", "promises", "recordings", "rq-dramatiq", "sentinel", "servers",
+    "signals", "subcommands", "testing", "threading", "tls", "troubleshooting", "upgrading", "web", "when-not",
+}  # fmt: skip
+"""Pages for users that are about no single capability."""
+
+MOST = 3
+"""Maximum number of files of each floor that are listed for a word that is no capability."""
 
 _LAB = "lab/src/holdfast_lab"
 CONCEPTS = {
     **dict.fromkeys(("lock", "lease", "holder", "waiter", "fence", "quarantine", "linger", "ttl", "wait", "timeout"), "lock"),
     **dict.fromkeys(("progress_within", "max_hold", "max_pass_time", "max_passes", "attempt", "token", "position"), "lock"),
-    **dict.fromkeys(("place", "local queue", "turn", "hand over", "claim window", "hand on", "reserved fences"), "lock"),
+    **dict.fromkeys(("place", "local queue", "turn", "hand over", "claim window", "hand on"), "lock"),
     **dict.fromkeys(("revoke", "spec", "early renewal", "outage budget", "node", "drift margin"), "lock"),
+    "reserved fences": "src/holdfast/_core/lock/records.py src/holdfast/_lua/shared/_grant.lua",
     "limit": "permit",
     **dict.fromkeys(("max_ttl", "answer_within", "vote", "round"), "quorum"),
     **dict.fromkeys(("election", "candidate", "campaign", "resign", "proclaim", "observe", "term"), "election"),
@@ -236,7 +258,10 @@ def capability_of(path: Path) -> str:
     The name of the capability in the name of the file counts most, then that of its folder, then names of public classes.
     Commands count on the command line.
     """
-    word = path.name.partition(".")[0].lstrip("_")
+    word = path.name.partition(".")[0].lstrip("_").replace("-", "_")
+    elsewhere = {file: name for name, capability in CAPABILITIES.items() for file in capability.files.split()}
+    if word in elsewhere:
+        return elsewhere[word]
     for prefix in ("test_", "demo_", "sync_", "aio_"):
         word = word.removeprefix(prefix)
     own = {name: name for name in CAPABILITIES}
@@ -246,43 +271,104 @@ def capability_of(path: Path) -> str:
         return folder or public[word]
     found = _fits(word, own) or folder or _fits(word, public)
     found = found or next((public[part] for part in path.parts[:-1] if part in public), "")
-    if not found and {"cli", "demo"} & set(path.parts):
+    if not found and {"cli", "demo", "docs"} & set(path.parts):
         commands = {word: name for name, capability in CAPABILITIES.items() for word in capability.commands.split()}
         found = commands.get(word.partition("_")[0], "")
     return found
 
 
-def files_of(capability: str) -> dict[str, list[str]]:
-    """Return the files of a capability on each floor that has some."""
+@cache
+def files() -> dict[str, list[Path]]:
+    """Return all files of each floor, by their paths in the repository."""
     found = {}
     for floor, places in FLOORS.items():
         paths = [path for place in places for path in [ROOT / place, *sorted((ROOT / place).rglob("*"))] if path.is_file()]
         ours = [path.relative_to(ROOT) for path in paths if path.suffix in {".py", ".lua", ".pml", ".md"}]
-        files = [path.as_posix() for path in ours if path.stem != "__init__" and capability_of(path) == capability]
-        if files:
-            found[floor] = files
+        found[floor] = [path for path in ours if path.stem != "__init__"]
+    return found
+
+
+@cache
+def _text(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def files_of(capability: str) -> dict[str, list[str]]:
+    """Return the files of a capability on each floor that has some."""
+    found = {
+        floor: [path.as_posix() for path in paths if capability_of(path) == capability] for floor, paths in files().items()
+    }
+    return {floor: paths for floor, paths in found.items() if paths}
+
+
+def files_with(word: str, capability: str = "") -> dict[str, list[str]]:
+    """Return the files of each floor that have a word most often, with `MOST` of each floor.
+
+    The words of a name of several words may also stand together, as in ``local_queue`` and ``LocalQueue``. Options count where
+    they are declared or passed.
+
+    ``capability``: count only the files of this capability; empty: all files.
+    """
+    option = re.search(rf"^\| [^|]*`{word}`", _text(GLOSSARY).partition("## Election")[0], re.MULTILINE)
+    after = r"(?:=|: )" if option else ""
+    case = re.NOFLAG if _public(word) else re.IGNORECASE
+    name = re.compile(r"(?<![a-z])" + r"[ _-]?".join(re.split(r"[ _]", word)) + after, case)
+    found = {}
+    for floor, paths in files().items():
+        ours = [path for path in paths if not capability or capability_of(path) == capability]
+        counts = {path.as_posix(): len(name.findall(_text(path))) for path in ours}
+        most = sorted((path for path in counts if counts[path]), key=lambda path: -counts[path])[:MOST]
+        if most:
+            found[floor] = most
     return found
 
 
 def capability_named(name: str) -> str:
-    """Return the capability with this name, or with a public class or a word of the glossary of this name.
-
-    Raises SystemExit if there is none.
-    """
+    """Return the capability with this name, or that of the public class or function with this name; "" if there is none."""
+    word = re.sub(r"\B(?=[A-Z][a-z])", "_", name).lower()
     public = {word: found for found, capability in CAPABILITIES.items() for word in capability.public.split()}
-    words = {word: found for word, found in CONCEPTS.items() if found in CAPABILITIES}
-    names = words | public | {found: found for found in CAPABILITIES}
-    found = names.get(name.lower()) or _fits(re.sub(r"\B(?=[A-Z])", "_", name).lower(), names)
-    if found:
-        return found
-    raise SystemExit(f"no capability or class is named {name!r}; the capabilities are: {', '.join(CAPABILITIES)}")
+    if word in CAPABILITIES or word in public:
+        return public.get(word, word)
+    module = getattr(_public(name), "__module__", "") or ""
+    file = Path("src", *module.split("."))
+    return (capability_of(file) if module else "") or _fits(word, {found: found for found in CAPABILITIES})
 
 
-def listed(capability: str) -> str:
-    """Return the files of a capability as text, with the floor of each."""
-    lines = [capability]
-    for floor, files in files_of(capability).items():
-        lines += [f"  {floor if number == 0 else '':11} {file}" for number, file in enumerate(files)]
+def _public(name: str) -> object:
+    """Return the public class, function, type or module with this name; None if there is none."""
+    return next((getattr(api, name) for api in (holdfast, holdfast.aio) if name in api.__all__), None)
+
+
+def files_named(name: str) -> dict[str, list[str]]:
+    """Return the files, floor by floor, of a capability, of a public name or of a word of the glossary.
+
+    Raises SystemExit if there is no such name or word.
+    """
+    if name in CAPABILITIES:
+        return files_of(name)
+    concept = CONCEPTS.get(name, "" if _public(name) else CONCEPTS.get(name.lower(), ""))
+    if concept in CAPABILITIES:
+        return files_with(name, concept)
+    if concept:
+        places = [ROOT / place for place in concept.split()]
+        paths = [path for place in places for path in [place, *sorted(place.rglob("*.py"))] if path.is_file()]
+        others = {floor: most for floor, most in files_with(name).items() if floor in {"tests", "docs"}}
+        return {"code": [path.relative_to(ROOT).as_posix() for path in paths], **others}
+    capability = capability_named(name)
+    if capability:
+        return files_of(capability)
+    if _public(name):
+        return files_with(name)
+    raise SystemExit(
+        f"no capability, public name or word of the glossary is {name!r}; the capabilities are: {', '.join(CAPABILITIES)}"
+    )
+
+
+def listed(name: str) -> str:
+    """Return the files of a capability, public name or word as text, with the floor of each."""
+    lines = [name]
+    for floor, paths in files_named(name).items():
+        lines += [f"  {floor if number == 0 else '':11} {path}" for number, path in enumerate(paths)]
     return "\n".join(lines)
 
 
@@ -332,6 +418,6 @@ def svg() -> str:
 if __name__ == "__main__":
     check_steps()
     for name in CAPABILITIES if "--all" in sys.argv else sys.argv[1:]:
-        print(listed(capability_named(name)))
+        print(listed(name))
     if not sys.argv[1:]:
         PICTURE.write_text(svg(), encoding="utf-8")

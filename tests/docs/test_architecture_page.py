@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import holdfast
+import holdfast.aio
 from docs import architecture
 
 
@@ -18,7 +20,7 @@ def test_each_capability_has_files_on_its_floors() -> None:
 
 def glossary() -> set[str]:
     """Return the words of the glossary: the first column of its tables, except of the one about options."""
-    text = (architecture.ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").partition("## Which options")[0]
+    text = architecture.GLOSSARY.read_text(encoding="utf-8").partition("## Which options")[0]
     rows = re.findall(r"^\| (?!word \|)([^-|][^|]*) \|", text, re.MULTILINE)
     return {word.strip("`") for row in rows for word in row.split(", ")}
 
@@ -59,18 +61,57 @@ def test_shared_algorithms_are_listed_under_their_name() -> None:
     assert "_api/event.py" in listed["rendezvous"]
 
 
-def test_a_class_is_found_by_its_name_and_an_unknown_word_is_refused() -> None:
+def test_a_class_is_found_by_its_name() -> None:
     for name, capability in {
         "Semaphore": "permit",
         "RWLock": "permit",
         "FairLock": "lock",
         "CountDownLatch": "rendezvous",
-        "linger": "lock",
+        "Term": "election",
+        "MultiLease": "multilock",
+        "CycleWaiter": "deadlock",
+        "RedeemedLock": "ticket",
+        "declare_new": "quorum",
+        "ReadSide": "permit",
     }.items():
         assert architecture.capability_named(name) == capability
     assert [architecture.capability_named(name) for name in architecture.CAPABILITIES] == list(architecture.CAPABILITIES)
+
+
+NAMES = sorted({*architecture.CONCEPTS, *holdfast.__all__, *holdfast.aio.__all__})
+
+
+def test_every_word_and_every_public_name_has_files() -> None:
+    for name in NAMES:
+        found = architecture.files_named(name)
+        assert found, name
+        assert [path for paths in found.values() for path in paths if not (architecture.ROOT / path).is_file()] == []
+
+
+def test_a_word_lists_the_files_that_have_most_of_it() -> None:
+    linger = architecture.files_named("linger")
+    assert linger["core"][0] == "src/holdfast/_core/lock/local_queue.py"
+    assert "docs/contention.md" in linger["docs"]
+    assert {word: len(paths) for word, paths in linger.items() if len(paths) > architecture.MOST} == {}
+    assert "src/holdfast/_runtime/keeper/thread.py" in architecture.files_named("keeper")["code"]
+    assert "src/holdfast/_api/decorator.py" in architecture.files_named("locked")["api"]
+    assert architecture.files_named("ServerError")["tests"]  # of no capability
+
+
+def test_every_file_of_the_core_and_the_scripts_is_where_its_capability_is() -> None:
+    assert "src/holdfast/_lua/lock/multi_acquire.lua" in architecture.files_of("multilock")["lua"]
+    assert "src/holdfast/_lua/lock/exchange_token.lua" in architecture.files_of("ticket")["lua"]
+    assert "src/holdfast/_runtime/drivers/sync_quorum.py" in architecture.files_of("quorum")["runtime"]
+
+
+def test_every_page_for_users_is_about_a_capability_or_about_all() -> None:
+    pages = [path for path in architecture.files()["docs"] if path.parent.name == "docs"]
+    assert {page.stem for page in pages if not architecture.capability_of(page)} == architecture.ABOUT_ALL
+
+
+def test_an_unknown_word_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"'semaphor'; the capabilities are: lock, permit"):
-        architecture.capability_named("semaphor")
+        architecture.files_named("semaphor")
 
 
 def test_the_script_lists_every_capability() -> None:
