@@ -21,6 +21,30 @@ if TYPE_CHECKING:
     from support.servers import PrivateServer
 
 
+@pytest.mark.parametrize("source", ["--url", "--url-file", "HOLDFAST_URL", "REDIS_URL"])
+def test_an_address_is_no_url(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The error names where the address was read, and repeats it only if it has no password."""
+    file = tmp_path / "url"
+    for address, hint in (
+        ("localhost:1", "'localhost:1' is not a URL; if it is the address of a server, pass 'redis://localhost:1'"),
+        (
+            "secret@localhost:1",
+            "it must start with redis://, rediss:// (TLS), unix:// or local:// (or valkey://, +sentinel, +cluster)",
+        ),
+    ):
+        file.write_text(address)
+        monkeypatch.delenv("HOLDFAST_URL", raising=False)
+        monkeypatch.setenv(source if source.isupper() else "UNUSED", address)
+        options = {"--url": ["--url", address], "--url-file": ["--url-file", str(file)]}.get(source, [])
+        with pytest.raises(SystemExit) as ended:
+            main(["ls", *options])
+        shown = f"--url-file {file}" if source == "--url-file" else source
+        assert ended.value.code == 64
+        assert capfd.readouterr().err == f"holdfast: {shown}: {hint} (see holdfast ls --help)\n"
+
+
 def _foreign(path: Path) -> None:
     os.chown(path, 65534, -1)
 

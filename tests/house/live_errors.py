@@ -40,6 +40,8 @@ def _mistakes(server: PrivateServer, admin: redis.Redis) -> Iterator[Callable[[]
     admin.execute_command("ACL", "SETUSER", "narrow", "on", ">narrow", "~hf:*", "&*", "+ping")  # type: ignore[no-untyped-call]
     yield lambda: _enter(holdfast.Lock(f"redis://narrow:narrow@{at}", "x"))
     yield lambda: _enter(holdfast.Lock(f"rediss://:{PASSWORD}@{at}", "x"))
+    yield lambda: _enter(holdfast.Lock(f"{url}/99", "x"))
+    yield lambda: _enter(holdfast.Lock(f"redis+cluster://:{PASSWORD}@{at}", "x"))
     with holdfast.Lock(url, "busy"):
         yield lambda: _enter(holdfast.Lock(url, "busy", wait=0))
     yield lambda: _enter_twice(url)

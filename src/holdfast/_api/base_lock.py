@@ -292,7 +292,8 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         # The server names no process when all free permits are reserved for earlier waiters.
         foreign = not busy.process and self._spec.permits is None
         left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
-        why = f"busy: held by {who or 'a client of another library'}, {left}"
+        holding = f"this process, {who}" if busy.named == current().id else who or "a client of another library"
+        why = f"busy: held by {holding}, {left}"
         if not who and not foreign:
             why = "busy, and no server named its holder"
         advice = "try again later"
@@ -317,7 +318,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
-        core, why = self._current, "is not held by this object"
+        core, why = self._current, "is not held by this object: it was released before, or another object acquired it"
         if core is not None and core.is_inherited():
             why = "is not held by this process: the lease belongs to the process that forked this one"
         return NotHeld(f"lock {self.name!r} {why}", name=self.name, key=self.key)

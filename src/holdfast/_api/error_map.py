@@ -55,17 +55,29 @@ def hide_frames(error: BaseException) -> None:
 
 
 def _remedy(error: WireError) -> str:
-    """Return advice for the error text if the server is not running or refuses the login; else an empty text."""
+    """Return advice for the error text if the URL or the client is wrong for the server; else an empty text."""
     text, where = str(error), error.address
     if isinstance(error, NotSent) and not error.silent and text.startswith("no server at"):
         host, _, port = where.rpartition(":")
         if host.strip("[]") in {"localhost", "127.0.0.1", "::1"}:
-            return f"; start one with `holdfast server --port {port}`, or pass the URL local:// (both need holdfast[server])"
+            number = port.partition("/")[0]  # the number of the database follows
+            return f"; start one with `holdfast server --port {number}`, or pass the URL local:// (both need holdfast[server])"
         return f"; check {'the path' if '/' in where else 'host and port'}, and that the server runs"
+    return _remedy_for_refusal(text, where)
+
+
+def _remedy_for_refusal(text: str, where: str) -> str:
     if text.startswith(("WRONGPASS", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")):
         return f"; check the user name and the password for {where}"
     if text.startswith("NOAUTH"):
         return f"; {where} needs a password: pass a client that has it, or the URL redis://:PASSWORD@HOST:PORT"
+    if text.startswith("ERR DB index is out of range"):
+        server, _, number = where.rpartition("/")
+        return f"; {server} has no database {number}: pass a smaller number"
+    if text.startswith("ERR This instance has cluster support disabled"):
+        return (
+            f"; {where.removeprefix('cluster at ')} is not in a Cluster: pass a URL that begins with redis://, or redis.Redis"
+        )
     return ""
 
 

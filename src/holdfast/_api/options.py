@@ -95,7 +95,7 @@ def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float |
     if not isinstance(number, int | float):
         raise TypeError(f"timeout must be {WANTED}, not {timeout!r}")
     if number < 0:
-        raise ValueError("timeout value must be a non-negative number")
+        raise ValueError(f"timeout must be 0 or more seconds, or -1 for the wait= of the lock itself, not {timeout!r}")
     if number > threading.TIMEOUT_MAX:
         raise OverflowError("timeout value is too large")
     return checked_wait(number)

@@ -119,9 +119,13 @@ def check_usable(client: object, kind: Kind) -> Usable:
     if kind == "pipeline":
         raise ConfigError("client: a pipeline only collects commands; pass the client that created it", parameter="client")
     if kind == "servers" or kind == "URL" or kind == "unknown":  # noqa: PLR1714 - mypy narrows comparisons only
+        given = (
+            f"the class {client.__name__}" if isinstance(client, type) else f"{type(client).__module__}.{type(client).__name__}"
+        )
+        pool = "; pass redis.Redis(connection_pool=...)" if hasattr(client, "connection_kwargs") else ""
         raise ConfigError(
             "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio variants, "
-            f"or a URL, not {type(client).__module__}.{type(client).__name__}",
+            f"or a URL, not {given}{pool}",
             parameter="client",
         )
     return kind

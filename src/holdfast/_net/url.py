@@ -41,17 +41,16 @@ def _bad_url(why: str) -> ConfigError:
     return ConfigError(f"url: {why}", parameter="url")
 
 
-def _no_scheme(url: str) -> str:
-    """Return what is wrong with a URL that has no known scheme.
+def no_scheme(url: str, advice: str = "") -> str:
+    """Return what is wrong with a URL that has no known scheme, and ``advice`` for a text that may be no URL at all.
 
     The message repeats the URL only if it looks like an address without a password.
     """
-    in_python = "in Python, the first argument is a client or a URL, and the name is the second"
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
-        return f"{url!r} is not a URL; if it is the address of a server, pass 'redis://{url}'; {in_python}"
+        return f"{url!r} is not a URL; if it is the address of a server, pass 'redis://{url}'{advice}"
     if url.startswith(("http://", "https://")):
         return "holdfast speaks the protocol of Redis, not HTTP: pass redis://HOST:PORT, or rediss:// for TLS"
-    return f"it must start with redis://, rediss:// (TLS), unix:// or local:// (or valkey://, +sentinel, +cluster); {in_python}"
+    return f"it must start with redis://, rediss:// (TLS), unix:// or local:// (or valkey://, +sentinel, +cluster){advice}"
 
 
 def _number(text: str, what: str, kind: type[int | float]) -> Any:
@@ -87,7 +86,8 @@ def from_url(url: str) -> Endpoint:
 def _parsed(url: str) -> Endpoint:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
-        raise _bad_url(_no_scheme(url))
+        advice = "; in Python, the first argument is a client or a URL, and the name is the second"
+        raise _bad_url(no_scheme(url, advice))
     if scheme == "local":
         from holdfast._local.server import paths
 
@@ -176,7 +176,7 @@ def _host_and_port(place: str) -> tuple[str, int]:
     number = int(port) if digits else 0
     understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
     if not understood or not host.isprintable() or any(c in host for c in "[],"):
-        raise _bad_url("the host or the port is invalid")
+        raise _bad_url("the host or the port is invalid; write redis://HOST:PORT/DB, and %40 for @, %2F for / in a password")
     name, percent, interface = host.partition("%")  # IPv6 with an interface: [fe80::1%eth0]
     return name.lower() + percent + interface, number
 

@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast._local import environment
-from holdfast._local.guardian.parent import has_password, is_torn
+from holdfast._local.guardian.parent import VARIABLES, has_password, is_torn
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
@@ -100,7 +100,19 @@ def given(args: argparse.Namespace) -> list[str]:
     """Return the URLs that --url or --url-file name; an empty list without them. An invalid option is a usage error."""
     if any(map(has_password, args.url)) and not args.quiet:
         output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
-    return list(args.url) if args.url_file is None else _of_file(args)
+    if args.url_file is None:
+        return _checked(args.url, "--url", args)
+    return _checked(_of_file(args), f"--url-file {args.url_file}", args)
+
+
+def _checked(found: list[str], source: str, args: argparse.Namespace) -> list[str]:
+    """Return a copy of the URLs. A URL without a scheme is a usage error that names its ``source``."""
+    for url in found:
+        if "://" not in url and not url.startswith("local:"):
+            from holdfast._net.url import no_scheme  # imported here, because only errors need it
+
+            args.parser.error(f"{source}: {no_scheme(url)}")
+    return list(found)
 
 
 def urls(args: argparse.Namespace) -> list[str]:
@@ -110,9 +122,10 @@ def urls(args: argparse.Namespace) -> list[str]:
         return found
     parser: argparse.ArgumentParser = args.parser
     try:
-        return environment.urls()
+        found = environment.urls()
     except ConfigError as error:
         parser.error(str(error))
+    return _checked(found, next((name for name in VARIABLES if name in os.environ), ""), args)
 
 
 def _of_file(args: argparse.Namespace) -> list[str]:

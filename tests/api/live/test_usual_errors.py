@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 NOWHERE = "redis://127.0.0.1:1"
 
 
+def test_a_database_in_the_address_is_no_part_of_the_port() -> None:
+    with pytest.raises(
+        holdfast.ServerError, match=r"no server at 127\.0\.0\.1:1/3: .*; start one with `holdfast server --port 1`, or"
+    ):
+        holdfast.Lock(f"{NOWHERE}/3", "x").acquire()
+
+
+def test_a_url_that_does_not_fit_the_server(new_server: NewServer) -> None:
+    at = f"127.0.0.1:{new_server(port=True).port}"
+    with pytest.raises(holdfast.ServerError, match=f"out of range; {at} has no database 99: pass a smaller number$"):
+        holdfast.Lock(f"redis://{at}/99", "x").acquire()
+    cluster = f"; {at} is not in a Cluster: pass a URL that begins with redis://, or redis.Redis$"
+    with pytest.raises(holdfast.ServerError, match=cluster):
+        holdfast.Lock(f"redis+cluster://{at}", "x").acquire()
+
+
 def enters(lock: holdfast.Lock) -> None:
     with lock:
         raise AssertionError

@@ -193,7 +193,9 @@ def test_a_number_in_the_place_of_blocking(cls: Any, number: Any) -> None:
 
 
 def test_what_is_not_held() -> None:
-    with pytest.raises(NotHeld, match=r"^lock 'x' is not held by this object"):
+    with pytest.raises(
+        NotHeld, match=r"^lock 'x' is not held by this object: it was released before, or another object acquired it$"
+    ):
         LOCK(URL, "x").release()
     with pytest.raises(NotHeld, match="does not run inside a function decorated with once"):
         LIB.once(URL, "x", keep=60).current()

@@ -314,6 +314,12 @@ CLIENTS: list[tuple[Callable[[], object], str]] = [
     (lambda: NOWHERE.Lock("http://localhost:6379", "x"), "not HTTP: pass redis://HOST:PORT"),
     (lambda: NOWHERE.Lock(CLIENT.pipeline(), "x"), "a pipeline only collects commands; pass the client that created it"),
     (lambda: NOWHERE.Lock(CLIENT.connection_pool, "x"), "client must be a redis.Redis .* or a URL"),
+    (lambda: NOWHERE.Lock(CLIENT.connection_pool, "x"), r"ConnectionPool; pass redis\.Redis\(connection_pool=\.\.\.\)$"),
+    (lambda: NOWHERE.Lock(type(CLIENT), "x"), "or a URL, not the class Redis$"),
+    (
+        lambda: NOWHERE.Lock("redis://localhost:port", "x"),
+        "write redis://HOST:PORT/DB, and %40 for @, %2F for / in a password$",
+    ),
     (lambda: NOWHERE.Lock(None, "x"), "client must be a redis.Redis .* or a URL"),
     (lambda: NOWHERE.Lock(AIO_CLIENT, "x"), "needs a synchronous client; for this one use holdfast.aio"),
     (lambda: NOWHERE.aio.Lock(CLIENT, "x"), "needs an asyncio client; for this one use holdfast$"),

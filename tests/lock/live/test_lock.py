@@ -176,6 +176,7 @@ def test_the_time_out_says_who_holds_it(server: PrivateServer, look: redis.Redis
         with pytest.raises(LockTimeout, match=re.escape(holder)) as caught, Lock(server.url, name, wait=0.1):
             pass
         error = caught.value
+        assert "this process" not in str(error)
         assert (error.name, error.key, error.holder) == (name, f"hf:{{{name}}}", holder)
         assert 0.1 <= error.waited < 5
         assert error.remaining is not None

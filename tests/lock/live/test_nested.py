@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -71,7 +72,10 @@ def test_another_address_of_the_server_is_not_noticed(new_server: Callable[..., 
     first, second = (
         holdfast.Lock(f"redis://:secret-of-test@{host}:{server.port}", name, wait=0.1) for host in ("127.0.0.1", "localhost")
     )
-    with first, pytest.raises(holdfast.LockTimeout, match=rf"^lock '{name}' is busy: held by .*, try again later$"):
+    with (
+        first,
+        pytest.raises(holdfast.LockTimeout, match=rf"^lock '{name}' is busy: held by this process, .*, try again later$"),
+    ):
         second.__enter__()
 
 
@@ -107,6 +111,25 @@ def test_a_nested_wait_that_ends(server: PrivateServer, name: str) -> None:
                 await aio.Lock(server.url, name, wait=0.1).__aenter__()
 
     asyncio.run(main())
+
+
+def test_the_holder_is_another_thread_or_task_of_this_process(server: PrivateServer, name: str) -> None:
+    ours = rf"^lock '{name}' is busy: held by this process, \S+:{os.getpid()}, .* waited 0\.\d s, try again later$"
+    with holdfast.Lock(server.url, name), pytest.raises(holdfast.LockTimeout, match=ours):
+        in_thread(holdfast.Lock(server.url, name, wait=0.1).__enter__).result(5)
+
+    async def main() -> None:
+        async with aio.Lock(server.url, name):
+            with pytest.raises(holdfast.LockTimeout, match=ours):
+                await asyncio.create_task(aio.Lock(server.url, name, wait=0.1).__aenter__())
+
+    asyncio.run(main())
+    permits = holdfast.Semaphore(server.url, f"{name}-s", limit=1, wait=0.1)
+    with (
+        permits,
+        pytest.raises(holdfast.LockTimeout, match=r"^semaphore '\S+' is busy: held by this process, .*, try again later$"),
+    ):
+        permits.__enter__()
 
 
 def test_others_wait_for_the_body_as_before(server: PrivateServer, name: str) -> None:
