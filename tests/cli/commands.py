@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from support import fork_server
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -85,12 +87,15 @@ class Holdfast:
         """``holdfast run ARGUMENTS``, all three streams pipes; ``env`` is added to the environment."""
         return self.popen([*PROGRAM, "run", *arguments], env=env, **options)
 
-    def popen(self, argv: list[str], env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-        """Any command line, in the environment of `start`."""
+    def popen(
+        self, argv: list[str], env: Mapping[str, str] | None = None, *, fresh: bool = False, **options: Any
+    ) -> subprocess.Popen[str]:
+        """Any command line, in the environment of `start`; with ``fresh``, Python is really started, and not forked."""
         clean = {k: v for k, v in os.environ.items() if k not in {"HOLDFAST_URL", "REDIS_URL"}}
         environment = {**clean, "HOLDFAST_URL": self.url, **(env or {})}
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options
-        process = subprocess.Popen(argv, env=environment, text=True, **streams)
+        start = subprocess.Popen if fresh else fork_server.Popen
+        process = start(argv, env=environment, text=True, **streams)
         self._started.append(process)
         return process
 

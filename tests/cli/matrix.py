@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import holdfast
 from cli.commands import PROGRAM, children, running
 from holdfast.cli.output import EX_LOST
+from support import fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +149,7 @@ class Cell:
                 lambda: following.join() if following.ident else None
             )  # after the clean-up, or it might wait for ever
             process = self._begin()
-            while self._has_lost(process):  # the machine is so busy that the lease ran out before the work began
+            while self._ended_early(process):  # the machine is so busy that it was ended before the work began
                 process.kill()
                 process.communicate()
                 process = self._begin()
@@ -192,7 +193,7 @@ class Cell:
             argv = ["unshare", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", '"$@"; sleep 1000', "sh", *argv]
         environment = {**self._environment, "HOLDFAST_URL": url}
         with (self.directory / "said").open("wb") as said:
-            return subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said, cwd="/")
+            return fork_server.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said, cwd="/")
 
     def _follow(self) -> None:
         """The next holder. That it began is what counts: on a very busy machine it may lose its lease at once."""
@@ -250,14 +251,18 @@ class Cell:
         Path(f"{self.file}.stop").touch()
         return self.start == "fleeing chain" and process.wait() == EX_LOST
 
-    def _has_lost(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the work has begun, or the lease was lost before. In a namespace, only what it said shows the latter."""
+    def _ended_early(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until the work has begun, or the lease or the runtime has ended before. In a namespace, only what it said
+        shows the latter."""
 
-        def lost() -> bool:
-            return process.poll() == EX_LOST or "the lease could not be renewed" in self._said()
+        def ended() -> bool:
+            said = self._said()
+            return (
+                process.poll() == EX_LOST or "the lease could not be renewed" in said or "the command still ran after" in said
+            )
 
-        await_(lambda: self._has_begun() or lost())
-        return not self._has_begun() and lost()
+        await_(lambda: self._has_begun() or ended())
+        return not self._has_begun() and ended()
 
     def _said(self) -> str:
         return (self.directory / "said").read_text()

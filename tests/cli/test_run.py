@@ -247,7 +247,7 @@ class TestUsage:
             (["--version"], "holdfast.cli", {"holdfast.cli.run", "holdfast.cli.server"}),
             (["run", name, "--", "true"], "holdfast.cli.run", {"holdfast.cli.server", "holdfast.cli.demo", "redis", "asyncio"}),
         ):
-            process = hf.popen([sys.executable, "-c", script, *arguments])
+            process = hf.popen([sys.executable, "-c", script, *arguments], fresh=True)
             _, err = process.communicate()
             assert process.returncode == 0
             assert present in err.split()

@@ -271,7 +271,7 @@ def test_children_from_before_outlive_a_guardian_that_is_killed(hf: Holdfast, na
 
 def test_who_is_killed_by_name(hf: Holdfast, name: str) -> None:
     """``pkill -9 -f "holdfast run"`` kills holdfast and not its guardian, which kills the command."""
-    process = hf.start(name, *shell("timeout 60 sh -c 'echo $$; sleep 60'; sleep 60"))
+    process = hf.start(name, *shell("timeout 60 sh -c 'echo $$; sleep 60'; sleep 60"), fresh=True)
     pid = int(line(process))
     [guardian] = children(process.pid)
     assert "holdfast run" in cmdline(process.pid).replace(" -m ", " ")

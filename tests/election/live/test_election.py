@@ -18,6 +18,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, Elected, Election, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
+from support import fork_server
 from support.witness import until
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Candidates:
 
     def start(self, candidate: str, ttl: float = 2.0) -> subprocess.Popen[str]:
         argv = [sys.executable, "-c", CANDIDATE, self.url, self.name, candidate, str(ttl)]
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = fork_server.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.started.append(process)
         return process
 
