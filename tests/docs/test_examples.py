@@ -36,7 +36,7 @@ from support.servers import PrivateServer, private
 MARK = "---next command---"
 BIN = Path(sys.executable).parent
 MODULES = ("holdfast", "holdfast.aio", "redis", "redis.asyncio")
-"""What most programs of the pages import."""
+"""The modules that most programs of the pages import."""
 NEVER_CLOSED = {"dogpile"}
 """Pages about frameworks that leave the connections of their own to the garbage collector."""
 
