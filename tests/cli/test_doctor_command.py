@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,6 +58,27 @@ def test_exit_codes_and_text(
     (one,) = json.loads(out)["servers"]
     assert one["findings"][0].keys() == {"level", "topic", "what", "why", "remedy"}
     assert (json.loads(out)["level"], json.loads(out)["exit_code"]) == ("problem", 2)
+
+
+def test_several_servers_that_do_not_vote_yet(new_server: NewServer, capfd: pytest.CaptureFixture[str]) -> None:
+    """With these, `holdfast run` ends with 69, so the doctor says so too, and how to go on."""
+    urls = [word for _ in range(3) for word in ("--url", new_server("--appendfsync", "always", appendonly=True).url)]
+
+    def run() -> int:
+        command = [sys.executable, "-m", "holdfast", "run", "-n", *urls, "backup", "--", "true"]
+        return subprocess.run(command, check=False, timeout=60).returncode
+
+    assert run() == 69
+    capfd.readouterr()
+    assert main(["doctor", "-q", *urls]) == 2
+    out = capfd.readouterr().out
+    assert out.startswith("together\n  problem  votes: 0 of 3 servers vote, 2 are needed\n")
+    assert "-> holdfast nodes says more; declare new servers once, by holdfast nodes init" in out
+    assert main(["nodes", "init", *urls, "--force"]) == 0
+    capfd.readouterr()
+    assert main(["doctor", "-q", *urls]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert run() == 0
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ OTHERS = {
         "_runtime/drivers/replication.py": "for mypy: locks that wait for replicas are refused with other transports",
         "_runtime/drivers/sync.py": "it asks which transport `pool_to` has chosen",
         "_runtime/keeper/thread.py": "the endpoints of a lock on several servers are a tuple",
+        "doctor/__init__.py": "the names of servers that vote together are the keys of a mapping",
     },
     "URL": {
         "_api/redlock.py": "it chooses the hint of an error",

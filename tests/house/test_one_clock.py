@@ -68,7 +68,6 @@ OTHERS = {
         "_runtime/process.py": RECORD,
         "cli/schedule.py": "the next ticks of a timetable, which `--check` prints",
         "cli/watch.py": RECORD,
-        "doctor/nodes.py": "it is compared with the time of the server",
         "doctor/probe.py": "it is compared with the time of the server",
         "legacy/_timestamp.py": "the values of timestamp locks are Unix times",
         "testing/inmemory/serving.py": "the time of the server, which TIME returns",

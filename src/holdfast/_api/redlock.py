@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, Never, TypeVar
 
@@ -24,7 +22,7 @@ from holdfast._core.names import PROCESS, home, marker_key, quarantine_key, reco
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.nodes import QuorumNodes
-from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt, ServerSet, YesCount
+from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt, ServerSet, YesCount, list_digest
 from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, RunScript, TooFew, WireError, in_the_way
 from holdfast._durations import Seconds
 from holdfast._lua import codes
@@ -66,10 +64,7 @@ def find(
             raise _bad(f"{names[number]} is a Cluster, which cannot vote; pass single servers, or use Lock for a Cluster")
     if len({endpoint.tls is None for endpoint in endpoints if endpoint.path is None}) > 1:
         raise _bad("some use TLS and others do not; use the same for all: rediss:// with TLS, redis:// without")
-    # Clients must agree on the digest, so it is made of host names, or of names that users pass.
-    known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
-    digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
-    return endpoints, ServerSet(tuple(names), digest, max_ttl, marker_key(start(prefix)))
+    return endpoints, ServerSet(tuple(names), list_digest(names), max_ttl, marker_key(start(prefix)))
 
 
 def declaring(
@@ -171,14 +166,15 @@ class BaseRedlock(BaseLock[L, Client]):
             nodes = keeper.quorum_nodes(QuorumNodes, self._endpoint)
             with nodes.mutex:
                 self._keeper, self._node, self._local_queue = keeper, nodes, nodes.local_queue(self._spec)
-        clock_estimate = fanouts_of(process, self._endpoint).clock_estimate
+        fanouts = fanouts_of(process, self._endpoint)
         return QuorumAttempt(
             self._spec,
             local_queue=self._local_queue,
             node=self._node,
             since=clock(),
             server_set=self._server_set,
-            clock_estimate=clock_estimate,
+            clock_estimate=fanouts.clock_estimate,
+            first_contact=fanouts.first_contact,
             tally=self._tally,
         )
 

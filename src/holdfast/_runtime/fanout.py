@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.quorum.votes import ServerClockEstimate
+from holdfast._core.quorum.votes import FirstContact, ServerClockEstimate
 from holdfast._core.requests import CONNECT_WITHIN_S, Answer, Call, GiveBack, NotSent, Poll, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack
@@ -248,6 +248,7 @@ class FanoutPool:
         self._endpoints = endpoints
         self._process = process
         self.clock_estimate = ServerClockEstimate()
+        self.first_contact = FirstContact()
         self._idle: list[Fanout] = []
         """The fanouts that no thread uses. `clear` replaces the list."""
         self._open: weakref.WeakSet[Fanout] = weakref.WeakSet()

@@ -10,7 +10,7 @@ from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import positive_duration
 from holdfast.errors import ConfigError
 
-_COLUMNS = ("server", "votes", "trip ms", "version", "up for s", "clock s", "locks")
+_COLUMNS = ("server", "votes", "answer ms", "version", "up for s", "clock s", "locks")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -11,12 +11,13 @@ rules     derive the findings from the facts, without any request
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast._api import options
+from holdfast._core.quorum.votes import list_digest
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Servers, SyncClient
 from holdfast._net.endpoint import Endpoint
@@ -74,7 +75,9 @@ def examine(
     endpoints = [_endpoint(one) for one in clients]
     if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):
         raise ConfigError("client: a Cluster must be checked alone, not in a list, and with replicas=0", parameter="client")
-    return _examine(endpoints, Terms(seconds, replicas, len(clients) > 1, prefix))
+    several = len(clients) > 1
+    names = client if isinstance(client, Mapping) else [endpoint.address for endpoint in endpoints]
+    return _examine(endpoints, Terms(seconds, replicas, several, prefix, list_digest(map(str, names)) if several else ""))
 
 
 def _endpoint(client: object) -> Endpoint:

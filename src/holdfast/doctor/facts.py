@@ -41,6 +41,8 @@ class Terms:
     redlock: bool = False
     """True if the server is one of several that vote together (`Redlock`)."""
     prefix: str = "hf:"
+    servers: str = ""
+    """Hash of the list of the servers that vote together; empty for one server."""
 
 
 @dataclass
@@ -111,6 +113,14 @@ class Facts:
     acknowledged: int | str | None = None
     """Number of replicas that have acknowledged a write (WAIT), or the error by which WAIT was refused."""
     keys: Keys | None = None
+    marker: tuple[str, float, float, str] | None = None
+    """The marker of a server that votes with others, by which clients notice that the server has lost its data.
+
+    The fields are the server's run id, the start of its quarantine in Unix seconds by its own clock (0: the server was declared
+    new), the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
+    """
+    now: float = 0.0
+    """Unix time, in seconds, by the server's clock, or by this machine's clock if the server does not tell its time."""
 
     def number(self, name: str) -> int:
         """Return the number in a field of the server's INFO; 0 if there is no such field or number."""

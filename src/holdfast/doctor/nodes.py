@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +9,15 @@ from dataclasses import dataclass
 
 from hiredis import ReplyError
 
-from holdfast._clock import monotonic, wall
+from holdfast._clock import monotonic
 from holdfast._core.names import literal
 from holdfast._core.quorum.votes import ServerSet
 from holdfast._core.requests import WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_connection import Connection
 from holdfast.doctor.facts import Facts
-from holdfast.doctor.probe import LOOK, Line, clock, read_info
-from holdfast.doctor.rules import flavour
+from holdfast.doctor.probe import LOOK, Line, clock, read_info, read_marker
+from holdfast.doctor.rules import flavour, vote
 from holdfast.doctor.targets import PATIENCE
 
 
@@ -28,14 +27,6 @@ class Node:
 
     name: str
     facts: Facts
-    marker: tuple[str, float, float, str] | None = None
-    """The server's marker, the record by which clients notice that the server has lost its data.
-
-    The fields are the server's run id, the start of its quarantine in Unix seconds by its own clock (0: the server was declared
-    new), the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
-    """
-    now: float = 0.0
-    """Unix time, in seconds, by the server's clock, or by this machine's clock if the server does not tell its time."""
     holds: int | None = None
     """Number of locks that are held on this server."""
     more: bool = False
@@ -59,13 +50,7 @@ def _ask(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
         line = Line(connection)
         node.facts.info = read_info(line.ask("INFO", "server"))
         clock(line, node.facts)
-        node.now = wall() + (node.facts.ahead or 0.0)
-        fields = line.ask("HMGET", marker, "run", "since", "lease", "servers")
-        if isinstance(fields, ReplyError):
-            node.facts.error = str(fields)
-        elif None not in fields:
-            run, since, lease, servers = (field.decode(errors="replace") for field in fields)
-            node.marker = run, int(since) / 1000, int(lease) / 1000, servers
+        read_marker(line, node.facts, marker)
         node.holds, node.more = _held(line, prefix)
     except WireError as error:
         node.facts.error = str(error)
@@ -89,25 +74,6 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
             return found, cursor != b"0"
 
 
-def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
-    """Return True and "votes" if the server takes part in votes. Otherwise return False, and the reason as text."""
-    if node.facts.error:
-        return False, node.facts.error
-    if node.marker is None:
-        waits = f"votes {server_set.longest:g} s after the first request"
-        return False, f"is new, or has lost its data: {waits}. Only if it is new: holdfast nodes init"
-    run, since, lease, servers = node.marker
-    if lease != server_set.longest:
-        return False, f"its users have agreed on max_ttl={lease:g}"
-    if servers != server_set.digest:
-        return False, "its users have agreed on another list of servers"
-    wait = math.ceil(lease * 1010) / 1000 + 0.002
-    if node.facts.info is not None and node.facts.info.get("run_id") != run:
-        return False, f"was restarted: votes {wait:.0f} s after the first request"
-    left = since + wait - node.now
-    return (False, f"may have lost votes; votes again in {left:.0f} s") if left > 0 else (True, "votes")
-
-
 def skews(nodes: Sequence[Node]) -> dict[str, float]:
     """Return by how many seconds each server's clock is ahead of the median of the other servers' clocks, by name of server.
 
@@ -125,7 +91,7 @@ def skews(nodes: Sequence[Node]) -> dict[str, float]:
 def row(node: Node, server_set: ServerSet, skew: float | None) -> dict[str, object]:
     """Return the facts about a server as a dict for JSON. ``skew``: seconds that its clock is ahead of the others, or None."""
     info = node.facts.info or {}
-    votes, why = vote(node, server_set)
+    votes, why = vote(node.facts, server_set)
     return {
         "server": node.name,
         "up": not node.facts.error,

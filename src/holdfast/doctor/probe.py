@@ -94,6 +94,8 @@ def collect_facts(place: Place, terms: Terms) -> Facts:
         _ask_about_itself(line, facts)
         clock(line, facts)
         _try_a_lock(line, place, facts, terms)
+        if terms.redlock:
+            read_marker(line, facts, marker_key(start(terms.prefix)))
         facts.keys = look_at_keys(line, terms.prefix)
     except WireError as error:
         facts.error = str(error) + access.advice(error)
@@ -167,6 +169,17 @@ def clock(line: Line, facts: Facts) -> None:
         if isinstance(reply, list) and (facts.ahead is None or trip / 2 < facts.doubt):
             facts.ahead = int(reply[0]) + int(reply[1]) / 1e6 - (here + trip / 2)
             facts.doubt = trip / 2
+
+
+def read_marker(line: Line, facts: Facts, marker: bytes) -> None:
+    """Read the marker of a server that votes with others, and the server's time, into ``facts``."""
+    facts.now = wall() + (facts.ahead or 0.0)
+    fields = line.ask("HMGET", marker, "run", "since", "lease", "servers")
+    if isinstance(fields, ReplyError):
+        facts.error = str(fields)
+    elif None not in fields:
+        run, since, lease, servers = map(_text, fields)
+        facts.marker = run, int(since) / 1000, int(lease) / 1000, servers
 
 
 def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:

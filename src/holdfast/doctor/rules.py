@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from holdfast._core.lock.spec import answer_within
+from holdfast._core.quorum.votes import ServerSet
 from holdfast.doctor.facts import Facts, Finding, Level, Terms
 
 SKEW = 0.5
@@ -27,7 +30,9 @@ def diagnose(facts: Facts, terms: Terms) -> list[Finding]:
 def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
     """Return the findings from a comparison of servers that vote together (`Redlock`); an empty list for other servers."""
     reached = [facts for facts in servers if not facts.error]
-    return [*_number(servers), *_twice(reached), *_clocks(reached), *_versions(reached)] if terms.redlock else []
+    if not terms.redlock:
+        return []
+    return [*_number(servers), *_votes(servers, terms), *_twice(reached), *_clocks(reached), *_versions(reached)]
 
 
 def _unreachable(facts: Facts) -> Finding:
@@ -332,6 +337,43 @@ def _number(servers: Sequence[Facts]) -> Iterator[Finding]:
         left = (number - 1) // 2 - away
         said = f"{away} of {number} servers are unreachable"
         yield Finding("warning", "servers", said, f"{left} more may fail", "restart them")
+
+
+def _votes(servers: Sequence[Facts], terms: Terms) -> Iterator[Finding]:
+    leases = Counter(facts.marker[2] for facts in servers if facts.marker is not None)
+    longest = leases.most_common(1)[0][0] if leases else 0.0
+    server_set = ServerSet(tuple(facts.address for facts in servers), terms.servers, longest)
+    silent = {facts.address: why for facts in servers for votes, why in [vote(facts, server_set)] if not votes}
+    number = len(servers) - len(silent)
+    if not silent:
+        yield Finding("ok", "votes", f"all {number} servers vote")
+        return
+    said = f"{number} of {len(servers)} servers vote, {server_set.majority} are needed"
+    why = "; ".join(f"{address} {reason}" for address, reason in silent.items())
+    remedy = "holdfast nodes says more; declare new servers once, by holdfast nodes init"
+    if number < server_set.majority:
+        yield Finding("problem", "votes", said, f"no lock can be acquired over these servers: {why}", remedy)
+    else:
+        yield Finding("warning", "votes", said, why, remedy)
+
+
+def vote(facts: Facts, server_set: ServerSet) -> tuple[bool, str]:
+    """Return True and "votes" if the server takes part in votes. Otherwise return False, and the reason as text."""
+    if facts.error:
+        return False, facts.error
+    if facts.marker is None:
+        waits = f"votes {server_set.longest:g} s after the first request" if server_set.longest else "does not vote yet"
+        return False, f"is new, or has lost its data: {waits}. Only if it is new: holdfast nodes init"
+    run, since, lease, servers = facts.marker
+    if lease != server_set.longest:
+        return False, f"its users have agreed on max_ttl={lease:g}"
+    if servers != server_set.digest:
+        return False, "its users have agreed on another list of servers"
+    wait = math.ceil(lease * 1010) / 1000 + 0.002
+    if facts.info is not None and facts.info.get("run_id") != run:
+        return False, f"was restarted: votes {wait:.0f} s after the first request"
+    left = since + wait - facts.now
+    return (False, f"may have lost votes; votes again in {left:.0f} s") if left > 0 else (True, "votes")
 
 
 def _twice(servers: Sequence[Facts]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ INFO: Mapping[str, str] = {
     "valkey_version": "9.1.2",
     "redis_mode": "standalone",
     "role": "master",
+    "run_id": "run",
     "uptime_in_seconds": "5000",
     "loading": "0",
     "maxmemory": "0",
@@ -160,8 +161,15 @@ def test_what_is_only_wrong_for_one_server_is_fine_for_several() -> None:
         assert ("held locks are lost" in found.why) == (kept == "0")
 
 
+MARKER = "run", 0.0, 60.0, "digest"
+TOGETHER = Terms(redlock=True, servers="digest")
+
+
 def several(*changes: dict[str, Any]) -> list[Facts]:
-    return [replace(HEALTHY, **{"address": f"db{n}", "runs": (str(n),), **change}) for n, change in enumerate(changes)]
+    return [
+        replace(HEALTHY, **{"address": f"db{n}", "runs": (str(n),), "marker": MARKER, "now": 1000.0, **change})
+        for n, change in enumerate(changes)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -174,10 +182,20 @@ def several(*changes: dict[str, Any]) -> list[Facts]:
         (several({}, {"ahead": 3.0}, {}), "problem", r"the clocks of db\d and db1 are 3 s apart"),
         (several({}, {"ahead": -1.0}, {}), "warning", r"the clocks of db1 and db\d are 1 s apart"),
         (several({}, info(valkey_version="8.0.0"), {}), "note", "different versions: Valkey 8.0.0, Valkey 9.1.2"),
+        (
+            several({"marker": None}, {"marker": None}, {"marker": None}),
+            "problem",
+            "0 of 3 servers vote, 2 are needed; no lock .* db0 is new, or has lost its data: does not vote yet.*nodes init",
+        ),
+        (
+            several({}, {"marker": (*MARKER[:3], "other")}, {}),
+            "warning",
+            "2 of 3 servers vote.*db1 its users have agreed on another list",
+        ),
     ],
 )
 def test_what_shows_only_together(servers: list[Facts], level: str, pattern: str) -> None:
-    findings = said(compare(servers, Terms(redlock=True)))
+    findings = said(compare(servers, TOGETHER))
     assert any(found == level and re.search(pattern, text) for found, text in findings), findings
-    assert {found for found, _ in said(compare(several({}, {}, {}), Terms(redlock=True)))} == {"ok"}
+    assert {found for found, _ in said(compare(several({}, {}, {}), TOGETHER))} == {"ok"}
     assert compare(servers, ONE) == []

@@ -18,7 +18,7 @@ import holdfast.aio
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import GiveBack
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.fanout import Fanout
+from holdfast._runtime.fanout import Fanout, fanouts_of
 from holdfast._runtime.process import Process, current
 from runtime.faults.test_fork import in_child, run
 from support.apis import PATIENCE, Api, at_most, stays, until
@@ -66,8 +66,11 @@ class Five:
 
     def lock(self, api: Api, name: str, **options: Any) -> Any:
         """As of a process of its own: those who list the servers in another order do not pass the lock on to each other."""
-        urls = next(self.orders)
-        return api.Redlock(urls, name, **{"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN, **options})
+        lock = api.Redlock(next(self.orders), name, **{"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN, **options})
+        fanouts_of(
+            current(), lock._endpoint
+        ).first_contact.due = False  # this process has asked each server for its list before
+        return lock
 
     def two(self, name: str) -> tuple[holdfast.Redlock, holdfast.Redlock]:
         """Of one process, which has the same connections for both."""
@@ -566,6 +569,74 @@ def test_programs_that_do_not_agree(
         five.nothing_left(name)
     with pytest.raises(holdfast.ConfigError, match="longest lease"):
         both_apis[0].Redlock(five.urls, name, ttl=2, max_ttl=1)
+
+
+@pytest.mark.fault(60)
+@pytest.mark.parametrize("late", [False, True])
+def test_lists_with_one_server_in_common(five: Five, both_apis: tuple[Api, Api], name: str, late: bool) -> None:
+    """The other two servers of the second list are a majority, and free. All the same the client is refused, also if the common
+    server answers last. So the holder of the first list stays alone."""
+    for client in five.clients:
+        client.flushall()
+    options = {"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": 5.0}
+    common, *others = five.urls
+    holdfast.declare_new([common, *others[:2]], max_ttl=MAX_TTL)
+    said = holdfast.declare_new([common, *others[2:]], max_ttl=MAX_TTL)
+    assert [text.startswith("declared new") for text in said.values()] == [False, True, True]
+    for number, api in enumerate(both_apis):
+        lock = api.Redlock([common, *others[:2]], name, **options)
+        assert api.call(lock.acquire)
+        holder, *_ = five.tokens(name)
+        other = api.Redlock([*others[2:], common][:: 1 - 2 * number], name, **options)
+        rule = five.proxies[0].on("vote", action="hold") if late else None
+        asked = api.start(other.acquire)
+        if rule is not None:
+            until(lambda: None not in five.tokens(name))
+            rule.go()
+        with pytest.raises(holdfast.ConfigError, match="another list of servers") as error:
+            asked.result()
+        assert error.value.parameter == "servers"
+        api.call(lock.lease.verify)
+        until(lambda holder=holder: five.tokens(name) == [holder] * 3 + [None] * 2)  # type: ignore[misc]
+        api.call(lock.release)
+        five.nothing_left(name)
+
+
+@pytest.mark.fault(60)
+def test_a_server_that_missed_a_new_list(five: Five, api: Api, name: str) -> None:
+    """It was away when the others were declared with a new list. Back again, it stops all clients until it joins that list."""
+    for client in five.clients:
+        client.flushall()
+    longest = SHORT["max_ttl"]
+    holdfast.declare_new(five.urls[:3], max_ttl=longest)
+    five.proxies[0].down()
+    said = list(holdfast.declare_new(five.urls, max_ttl=longest, force=True).values())
+    assert said[1:] == ["declared new: ready now"] * 4 != said[:4]
+    five.proxies[0].up()
+    lock = api.Redlock(next(five.orders), name, **SHORT)  # as of a process of its own
+    with pytest.raises(holdfast.ConfigError, match="another list of servers"):
+        api.call(lock.acquire)
+    assert list(holdfast.declare_new(five.urls, max_ttl=longest).values())[1:] == ["ready already"] * 4
+    five.take(api, lock)
+    five.give_back(api, lock)
+    until(lambda: set(holdfast.declare_new(five.urls, max_ttl=longest).values()) == {"ready already"})
+
+
+@pytest.mark.fault(60)
+def test_a_silent_server_delays_the_first_lock_of_a_process_only(five: Five, api: Api, name: str) -> None:
+    """It may belong to another list, so its answer is awaited for the time of a round, once."""
+    urls = next(five.orders)
+    rule = five.proxies[five.urls.index(urls[0])].on("vote", action="stall")
+    lock = api.Redlock(urls, name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN)
+    started = time.monotonic()
+    assert api.call(lock.acquire)
+    assert WITHIN <= time.monotonic() - started < 2 * WITHIN
+    api.call(lock.release)
+    with at_most(WITHIN):
+        assert api.call(lock.acquire)
+    rule.go()
+    five.give_back(api, lock)
+    five.nothing_left(name)
 
 
 # The program

@@ -208,7 +208,7 @@ UNDOING = (
         "listener-not-removed",
         "_core/quorum/acquire.py",
         "_settle",
-        Nth("dropped", 4),
+        Nth("dropped", 5),
         "a process listens for a lock that it has got",
     ),
     _defect(

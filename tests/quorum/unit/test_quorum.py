@@ -15,8 +15,19 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.spec import margin
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
-from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
-from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, RunScript, TooFew, Unknown
+from holdfast._core.quorum.votes import FirstContact, QuorumAttempt, Yes, _read_vote
+from holdfast._core.requests import (
+    Answer,
+    AwaitNotice,
+    Command,
+    ConfigMismatch,
+    NotSent,
+    Poll,
+    Refused,
+    RunScript,
+    TooFew,
+    Unknown,
+)
 from quorum.unit.quorum_servers import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 from support.driver import Slot
 from support.node import Node
@@ -321,9 +332,6 @@ def test_the_same_server_twice() -> None:
 )
 def test_others_have_agreed_on_something_else(field: str, value: str, parameter: str, said: str) -> None:
     servers = Servers(3)
-    servers.node(0).execute("HSET", "hf:marker", field, value)
-    assert isinstance(servers.acquire(), Grant), "one alone stops nobody"
-    servers = Servers(3)
     for number in (0, 2):
         servers.node(number).execute("HSET", "hf:marker", field, value)
     with pytest.raises(ConfigMismatch) as caught:
@@ -331,6 +339,63 @@ def test_others_have_agreed_on_something_else(field: str, value: str, parameter:
     assert caught.value.parameter == parameter
     assert said in str(caught.value)
     assert servers.clean()
+
+
+def test_one_server_with_another_longest_lease_only_loses_its_vote() -> None:
+    servers = Servers(3)
+    servers.node(0).execute("HSET", "hf:marker", "lease", "50000")
+    assert list(servers.taken().node_leases) == [1, 2]
+
+
+def test_one_server_of_another_list_is_enough() -> None:
+    """With the other two, this client has a majority. A client of that list has one without them, if it has another server."""
+    servers = Servers(3)
+    servers.node(0).execute("HSET", "hf:marker", "servers", "abc")
+    with pytest.raises(ConfigMismatch, match="s0: it belongs to another list of servers") as caught:
+        servers.acquire(wait=None)
+    assert caught.value.parameter == "servers"
+    servers.keeper_insists()
+    assert servers.clean()
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_a_slow_server_is_asked_for_its_list_once(other: bool) -> None:
+    """By a process. Its vote comes after the majority has decided, and would not be read."""
+    servers = Servers(3, fates=of(0.1, 2, kinds="vote"))
+    if other:
+        servers.node(2).execute("HSET", "hf:marker", "servers", "abc")
+    contact = FirstContact()
+
+    def attempt() -> QuorumAttempt:
+        made = servers.attempt()
+        made.first_contact = contact
+        return made
+
+    if other:
+        for _ in range(2):
+            with pytest.raises(ConfigMismatch, match="s2: it belongs to another list of servers"):
+                servers.acquire(attempt=attempt())
+        servers.keeper_insists()
+        assert servers.clean()
+        return
+    for asked in (1, 0):
+        del servers.trace[:]
+        assert servers.release(servers.taken(attempt()))
+        commands = [
+            call for poll in servers.trace if isinstance(poll, Poll) for call in poll.calls if isinstance(call, Command)
+        ]
+        assert len(commands) == asked
+
+
+def test_a_server_that_says_nothing_is_awaited_once() -> None:
+    servers = Servers(3, fates=lambda _kind, _nth, server: Slow() if server == 2 else None)
+    attempt = servers.attempt()
+    attempt.first_contact = FirstContact()
+    quorum_lease = servers.taken(attempt)
+    assert servers.now == pytest.approx(1000.201), "a round, and the time of another one"
+    assert servers.release(quorum_lease)
+    servers.taken(attempt)
+    assert servers.now < 1000.21
 
 
 def test_data_of_somebody_else() -> None:

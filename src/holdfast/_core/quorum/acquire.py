@@ -26,6 +26,7 @@ from holdfast._core.lock.spec import margin, milliseconds
 from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import (
     CONFIRM,
+    OTHER_LIST,
     RELEASE_VOTE,
     VOTE,
     AllAnswered,
@@ -37,6 +38,7 @@ from holdfast._core.quorum.votes import (
     VoteRound,
     Yes,
     YesCount,
+    config_mismatch,
     verdict,
 )
 from holdfast._core.requests import (
@@ -173,10 +175,11 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
 
 
 async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
-    """Raise ConfigMismatch or KeyConflict if the replies of the servers prove that no majority can grant the lock.
+    """Raise ConfigMismatch or KeyConflict if the replies of the servers prove that they must not grant the lock, or cannot.
 
-    ConfigMismatch: two names in the list stand for the same server, or too many servers have other settings. KeyConflict: the
-    keys of the lock hold other data on too many servers. Too many means that the other servers are no majority.
+    ConfigMismatch: two names in the list stand for the same server, a server belongs to another list, or too many servers have
+    another ``max_ttl``. KeyConflict: the keys of the lock hold other data on too many servers. Too many means that the other
+    servers are no majority.
     """
     vote_round.check()
     found = vote_round.conflict()
@@ -196,12 +199,32 @@ async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
     raise KeyConflict(await explained(conflict, *spec.keys[:2], spec.timeout, ask))
 
 
+async def _meet(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
+    """Ask the servers that have not answered yet which list they belong to, once in a process.
+
+    Raises ConfigMismatch if one of them belongs to another list. The others may answer for at most the time of one round.
+    """
+    contact, server_set = attempt.first_contact, attempt.server_set
+    if contact is None or not contact.due:
+        return
+    heard = AllAnswered(set(range(len(server_set.names))) - vote_round.answers.keys())
+    if heard.awaited:
+        ask = Command(("HGET", server_set.marker, "servers"), ANSWER_LIMIT_S)
+        calls: list[Call | None] = [ask if number in heard.awaited else None for number in range(len(server_set.names))]
+        await Poll(calls, heard, attempt.spec.timeout)
+    for number, answer in heard.answers.items():
+        if isinstance(answer, Answer) and answer.value not in (None, server_set.digest.encode()):
+            raise config_mismatch({server_set.names[number]: OTHER_LIST}, "servers")
+    contact.due = False
+
+
 async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None:
     """Turn the votes of a majority into a grant with one fence.
 
     Return None if the lease has already ended, or too few servers confirm the fence.
     """
     await _check(attempt, vote_round)
+    await _meet(attempt, vote_round)
     spec, server_set = attempt.spec, attempt.server_set
     granted = vote_round.granted()
     length = spec.first_ttl - margin(spec.first_ttl)

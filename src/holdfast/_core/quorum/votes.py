@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +15,7 @@ from holdfast._core.requests import Answer, ConfigMismatch, Conflict, Refused, S
 from holdfast._lua import Script, codes, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from holdfast._core.lock.records import Tally as LockTally
 
@@ -21,6 +23,17 @@ CONFIG_ADVICE = (
     "all clients of these servers must pass the same list of servers, with the same names and max_ttl; to change these "
     "settings, stop all clients and declare the servers again: holdfast nodes init --force, or declare_new(..., force=True)"
 )
+
+OTHER_LIST = "it belongs to another list of servers"
+
+
+def list_digest(names: Iterable[str]) -> str:
+    """Return a hash of a list of servers, which does not depend on the order of the list.
+
+    It is made of host names, or of names that users pass, because all clients must agree on it.
+    """
+    known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
+    return hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 class ServerSet(NamedTuple):
@@ -67,10 +80,25 @@ class ServerClockEstimate:
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
 
+class FirstContact:
+    """Whether this process still has to ask each server of a list once which list it belongs to.
+
+    A round of votes ends as soon as a majority has decided. So the answer of a server that belongs to another list might always
+    come too late.
+    """
+
+    __slots__ = ("due",)
+
+    def __init__(self) -> None:
+        self.due = True
+
+
 class QuorumAttempt(Attempt):
     """One attempt to acquire a lock on several servers. It has a new token in each round of votes."""
 
-    __slots__ = ("clock_estimate", "hints", "listener_id", "listening_on", "seen", "server_set", "since", "voted")
+    __slots__ = (
+        "clock_estimate", "first_contact", "hints", "listener_id", "listening_on", "seen", "server_set", "since", "voted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -79,6 +107,7 @@ class QuorumAttempt(Attempt):
         *,
         server_set: ServerSet,
         clock_estimate: ServerClockEstimate | None = None,
+        first_contact: FirstContact | None = None,
         since: float = 0.0,
         slot: Slot | None = None,
         local_queue: Queue | None = None,
@@ -88,6 +117,8 @@ class QuorumAttempt(Attempt):
         super().__init__(spec, token, slot=slot, local_queue=local_queue, tally=tally, node=node)
         self.server_set = server_set
         self.clock_estimate = clock_estimate or ServerClockEstimate()
+        self.first_contact = first_contact
+        """None: the servers are known to belong to this list."""
         self.listener_id = ""
         """Id under which this waiter has subscribed to the servers' notifications; empty before it subscribes."""
         self.listening_on: set[int] = set()
@@ -364,9 +395,10 @@ class VoteRound(YesCount):
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
     def check(self) -> None:
-        """Raise ConfigMismatch if two names stand for the same server, or if too many servers have other settings.
+        """Raise ConfigMismatch if two names stand for the same server, or if servers have other settings.
 
-        Too many means that the servers with this client's settings cannot be a majority.
+        One server of another list is enough: a client with that list may have a majority without the other servers of this one.
+        Servers with another ``max_ttl`` refuse their votes, and no more, as long as the others can be a majority.
         """
         answers = [(n, a.value.run) for n, a in self.answers.items() if isinstance(a, Answer) and hasattr(a.value, "run")]
         seen: dict[bytes, int] = {}
@@ -376,11 +408,18 @@ class VoteRound(YesCount):
                 pair = f"{self.server_set.names[other]} and {self.server_set.names[number]}"
                 raise ConfigMismatch(f"{pair} are the same server (same run id): its votes would count twice", "servers")
         others = self.replies(ConfigDiffers)
-        if len(self.server_set.names) - len(others) < self.server_set.majority:
-            said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
-            raise ConfigMismatch(
-                f"other clients of these servers have agreed on other settings: {said}; {CONFIG_ADVICE}", others[0].about
-            )
+        other_lists = [reply for reply in others if reply.about == "servers"]
+        if other_lists or len(self.server_set.names) - len(others) < self.server_set.majority:
+            raise config_mismatch(self.verdicts(), (other_lists or others)[0].about)
+
+
+def config_mismatch(verdicts: dict[str, str], parameter: str) -> ConfigMismatch:
+    """Return the error for servers whose other clients have agreed on another value of ``parameter``.
+
+    ``verdicts``: the reply of each server as text, by the name of the server.
+    """
+    said = "; ".join(f"{name}: {text}" for name, text in verdicts.items())
+    return ConfigMismatch(f"other clients of these servers have agreed on other settings: {said}; {CONFIG_ADVICE}", parameter)
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
@@ -406,7 +445,7 @@ def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
         case ConfigDiffers(about="max_ttl", theirs=theirs):
             said = f"its longest lease (max_ttl) is {theirs}"
         case ConfigDiffers():
-            said = "it belongs to another list of servers"
+            said = OTHER_LIST
         case Conflict(why):
             said = why
     return said
