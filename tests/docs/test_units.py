@@ -6,14 +6,15 @@ folders ``/srv/venv/bin`` and ``/srv/app`` and the server are those of the test.
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -21,6 +22,9 @@ import yaml
 import holdfast
 from docs.pages import PAGES, Block, blocks, name
 from support.servers import PrivateServer
+
+if TYPE_CHECKING:
+    from conftest import NewServer
 
 BIN = Path(sys.executable).parent
 PROGRAMS = ["backup", "report.sh", "billing", "manage.py", "gunicorn"]
@@ -56,11 +60,18 @@ COMMANDS = [
 ]
 
 
+def variables(unit: str) -> dict[str, str]:
+    """The variables of a unit. systemd ends a value at a blank that is not quoted, and ignores a rest that is no assignment."""
+    words = [word for line in re.findall(r"^Environment=(.+)$", unit, re.MULTILINE) for word in shlex.split(line)]
+    assert all(re.match(r"\w+=", word) for word in words), f"quote the value: {words}"
+    return dict(word.split("=", 1) for word in words)
+
+
 class Host:
     """A directory with the user's programs, each of which notes that it ran."""
 
-    def __init__(self, url: str, directory: Path) -> None:
-        self.url, self.directory = url, directory
+    def __init__(self, url: str, directory: Path, voters: Callable[[], list[str]]) -> None:
+        self.url, self.directory, self.voters = url, directory, voters
         self.ran = directory / "ran"
         self.ran.touch()
         for program in PROGRAMS:
@@ -71,6 +82,8 @@ class Host:
     def adapt(self, text: str) -> str:
         """The same text on this machine."""
         places = {"/srv/venv/bin": str(BIN), "/srv/app": str(self.directory), "redis://redis.internal:6379": self.url}
+        if "redis://lock-1:" in text:
+            places |= {f"redis://lock-{number}:6379": url for number, url in enumerate(self.voters(), 1)}
         for place, here in places.items():
             text = text.replace(place, here)
         return text
@@ -84,7 +97,7 @@ class Host:
         """Run the command of a unit as systemd does for a service without User=."""
         text = self.adapt(service.text)
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}
-        environment |= dict(line.split("=", 1) for line in re.findall(r"^Environment=(.+)$", text, re.MULTILINE))
+        environment |= variables(text)
         (command,) = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
         words = shlex.split(command.replace("%H", "node-1"))
         assert Path(words[0]).is_absolute()
@@ -106,8 +119,21 @@ class Host:
 
 
 @pytest.fixture
-def host(server: PrivateServer, tmp_path: Path) -> Host:
-    return Host(server.url, tmp_path)
+def voters(new_server: NewServer) -> Callable[[], list[str]]:
+    """Start three servers that vote together."""
+
+    @functools.cache
+    def urls() -> list[str]:
+        started = [new_server().url for _ in range(3)]
+        holdfast.declare_new(started)
+        return started
+
+    return urls
+
+
+@pytest.fixture
+def host(server: PrivateServer, voters: Callable[[], list[str]], tmp_path: Path) -> Host:
+    return Host(server.url, tmp_path, voters)
 
 
 def test_there_are_commands() -> None:
@@ -136,6 +162,12 @@ def test_the_command_of_a_unit(host: Host, service: Block) -> None:
         with holdfast.Lock(host.url, skips[1]):
             assert host.start(service) == 0
         assert host.ran.read_text().split() == ran
+
+
+def test_a_value_with_a_blank_is_quoted() -> None:
+    assert variables('Environment="A=b c" D=e\nEnvironment=F=g') == {"A": "b c", "D": "e", "F": "g"}
+    with pytest.raises(AssertionError, match="quote the value"):
+        variables("Environment=HOLDFAST_URL=redis://lock-1:6379 redis://lock-2:6379")
 
 
 def test_each_timer_has_its_service() -> None:

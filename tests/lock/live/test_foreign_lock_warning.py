@@ -17,6 +17,7 @@ from holdfast._api import access
 from holdfast._runtime.keeper.foreign_locks import AFTER_S, MOST, ForeignLocks
 from holdfast._runtime.process import current
 from support.clusters import Cluster
+from support.peer import Peer
 from support.servers import PrivateServer
 from support.witness import Monitor, until
 
@@ -44,6 +45,15 @@ def test_redis_pys_lock_is_found(server: PrivateServer, name: str, look: redis.R
     assert f"lock '{name}': the key '{name}' on 127.0.0.1:{server.port} looks like a lock" in warning
     assert f"'hf:{{{name}}}'" in warning
     assert warning.endswith(f"pass key='{name}' to this lock while other programs use that key")
+
+
+def test_a_program_that_has_dropped_the_key_warns_of_one_that_has_not(server: PrivateServer, name: str, found: Found) -> None:
+    """Without reason, if that program uses both keys. The page about redis-py says so."""
+    with Peer("sync", server.url, name, key=name) as peer:
+        assert peer.ask("lock.acquire()")
+        with holdfast.Lock(server.url, name):
+            until(found)
+    assert found()[0].endswith(f"pass key='{name}' to this lock while other programs use that key")
 
 
 def test_it_is_found_in_asyncio_and_said_once(server: PrivateServer, name: str, look: redis.Redis, found: Found) -> None:
