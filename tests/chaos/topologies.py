@@ -58,10 +58,10 @@ class Topology(Protocol):
     def faults(self) -> list[Fault]: ...
 
     def servers(self, key: str) -> Sequence[PrivateServer]:
-        """Those that may have a key."""
+        """Servers that may have a key."""
 
     def primaries(self) -> set[PrivateServer]:
-        """Those that take themselves for a primary just now."""
+        """Servers that consider themselves primaries now."""
 
     def settle(self) -> None:
         """Wait until all servers have their places."""

@@ -90,7 +90,7 @@ ENDS = (
 
 
 def starts() -> list[str]:
-    """Those that can be had here: another user and another namespace take root."""
+    """Ways to start that this user has: another user and another namespace need root."""
     return [start for start in STARTS if os.geteuid() == 0 or not start.startswith(("su", "foreign", "namespace"))]
 
 

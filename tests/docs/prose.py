@@ -31,6 +31,12 @@ _TELLS = re.compile(
 """Names of the functions and classes whose arguments are texts for people."""
 _PROSE = re.compile(r"(?=(.*?[a-z]{2,}[ .,;:]){3})(?!import |.*\\)[A-Za-z`'{%].*")
 """A sentence or phrase in a table, and not a pattern, a timetable, a program or the name of a figure."""
+_TEXT = re.compile(
+    r"(?=(.*?[A-Za-z]{2,}[ .,;:)'`]){3})(?!import |do |\^|CREATE |INSERT |UPDATE |MOVED |ASK |TRYAGAIN |.*(?:\* ){4}).+"
+)
+"""A text of several words, and not a pattern, a timetable, a command of a database or a program."""
+_WORDS = 5
+"""Minimum number of words of a text that no call, table or ``raise`` statement shows to be for people."""
 _Table = (ast.Assign, ast.AnnAssign)
 _Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -40,7 +46,7 @@ class Prose(NamedTuple):
 
     kind: str
     """docstring, attribute (the docstring of one), comment, error (after ``raise``), message (in another call), hint (in a
-    table) or help; of a page: sentence or row."""
+    table), help, or text (anywhere else, such as assigned to a variable or returned); of a page: sentence or row."""
     path: Path
     line: int
     text: str
@@ -70,16 +76,44 @@ def read(*packages: Path) -> list[Prose]:
 def _python(path: Path, source: str) -> Iterator[Prose]:
     lines = source.splitlines()
     seen: set[ast.expr] = set()
-    for node, inside in _nodes(ast.parse(source)):
+    for node, inside in (nodes := list(_nodes(ast.parse(source)))):
         for kind, docstring, context in _docstrings(node, lines):
+            seen.add(docstring)
             around = _around(node, inside) if kind == "attribute" else inside
             yield Prose(kind, path, docstring.lineno, " ".join(str(docstring.value).split()), context, around)
         for kind, literal, text in _literals(node):
             if text.count(" ") > 1 and literal not in seen:
                 seen.add(literal)
                 yield Prose(kind, path, literal.lineno, text, lines[getattr(node, "lineno", 1) - 1].strip(), inside)
-        if isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog"} and (text := _text(node.value)):
-            yield Prose("help", path, node.value.lineno, text, lines[node.lineno - 1].strip(), inside)
+        if (value := _help(node)) is not None and (text := _text(value)):
+            seen.add(value)
+            yield Prose("help", path, value.lineno, text, lines[value.lineno - 1].strip(), inside)
+        seen.update(_for_machines(node))
+    for node, inside in nodes:
+        text = _text(node) if isinstance(node, (ast.Constant, ast.JoinedStr)) and node not in seen else ""
+        if len(re.sub(r"\{.*?\}", "X", text).split()) >= _WORDS and _TEXT.fullmatch(text):
+            line = getattr(node, "lineno", 1)
+            yield Prose("text", path, line, text, lines[line - 1].strip(), inside)
+
+
+def _help(node: ast.AST) -> ast.expr | None:
+    """Return the text that a node passes to a parser of the command line, or assigns to one."""
+    match node:
+        case ast.keyword("help" | "description" | "epilog", value):
+            return value
+        case ast.Assign([ast.Attribute(_, "epilog") | ast.Name("_EPILOG")], value):
+            return value
+    return None
+
+
+def _for_machines(node: ast.AST) -> Iterator[ast.expr]:
+    """Find the texts in a node that are parts of another text, keys of a table, or patterns."""
+    if isinstance(node, ast.JoinedStr):
+        yield from (part for part in ast.walk(node) if part is not node and isinstance(part, ast.expr))
+    elif isinstance(node, ast.Dict):
+        yield from (key for key in node.keys if key is not None)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+        yield from node.args
 
 
 def _nodes(node: ast.AST, inside: tuple[str, ...] = ()) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:

@@ -15,7 +15,9 @@ from docs.prose import read, read_pages
 from support.sources import LAB, PACKAGE
 
 QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
-HEADLESS = re.compile(r"(?:^|(?<=[.:;!?] )|(?<=\())(Who|What|Whose|Whom|Whoever|Whatever|Where)\b(?![^.?]*\?)")
+HEADLESS = re.compile(
+    r"(?:^|(?<=[.:;!?] )|(?<=\())(Who|What|Whose|Whom|Whoever|Whatever|Whichever|Where|Those (?:who|that|which))\b(?![^.?]*\?)"
+)
 PERSON = re.compile(r"\b(he|him|his|himself|she|her|hers)\b", re.IGNORECASE)
 
 
@@ -34,6 +36,8 @@ def refused(text: str) -> bool:
         "Whom the server names holds the lock.",
         "Whoever waits is told.",
         "Whatever comes is told.",
+        "Whichever comes first is told.",
+        "Those who wait are told.",
         "Where the server is, says the URL.",
         "The holder renews, unless he has given up.",
         "The lock goes back to him.",
@@ -64,7 +68,7 @@ def test_a_sentence_is_accepted(text: str) -> None:
 
 def test_the_sources_are_written_so() -> None:
     texts = read()
-    assert {text.kind for text in texts} == {"docstring", "attribute", "comment", "error", "message", "hint", "help"}
+    assert {text.kind for text in texts} == {"docstring", "attribute", "comment", "error", "message", "hint", "help", "text"}
     assert {text.path.suffix for text in texts} == {".py", ".lua", ".pml"}
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(text.text)] == []
@@ -74,7 +78,7 @@ def test_tests_and_tools_are_written_so() -> None:
     folders = [ROOT / "tests", ROOT / "website", ROOT / "packaging"]
     texts = read(*folders)
     assert {text.path.relative_to(ROOT).parts[0] for text in texts} == {folder.name for folder in folders}
-    assert [str(text) for text in texts if text.kind != "hint" and refused(text.text)] == []  # tables of tests are their data
+    assert [str(text) for text in texts if text.kind not in {"hint", "text"} and refused(text.text)] == []  # their own data
 
 
 def test_the_pages_are_written_so() -> None:
@@ -203,6 +207,10 @@ def find(log, lock):
     raise error if lock else ServerError("raised without a call of its own")
 def tell():
     raise ValueError(f"{why} is not a number", "one more text")
+def why(parser, held):
+    parser.epilog = "The lock is not acquired by this."
+    reason = "the lock was broken by " + ("its holder, or by another client" if held else f"{held} alone")
+    return {"a key that has five words": "a value that has five words", "b": re.compile("a pattern that has five words")}
 """
     )
     assert [(text.kind, text.line, text.text) for text in read(tmp_path)] == [
@@ -216,4 +224,8 @@ def tell():
         ("message", 15, "raised without a call of its own"),
         ("error", 17, "{why} is not a number"),
         ("error", 17, "one more text"),
+        ("help", 19, "The lock is not acquired by this."),
+        ("text", 20, "the lock was broken by"),
+        ("text", 20, "its holder, or by another client"),
+        ("text", 21, "a value that has five words"),
     ]

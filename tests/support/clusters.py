@@ -52,7 +52,7 @@ class Migration:
         nodes.call(source, "CLUSTER", "SETSLOT", str(slot), "MIGRATING", nodes.id_of(target))
 
     def keys(self) -> list[str]:
-        """Those that are still at the source."""
+        """Keys that are still at the source."""
         found: list[str] = self.nodes.call(self.source, "CLUSTER", "GETKEYSINSLOT", str(self.slot), "1000")
         return found
 
@@ -116,7 +116,7 @@ class Cluster:
         return binascii.crc_hqx((tag[1] if tag else key).encode(), 0) % SLOTS
 
     def running(self) -> list[PrivateServer]:
-        """Those that answer."""
+        """Nodes that answer."""
         found = []
         for node in self.nodes:
             with contextlib.suppress(OSError):
@@ -125,7 +125,7 @@ class Cluster:
         return found
 
     def primaries(self) -> list[PrivateServer]:
-        """Those that answer and are no replicas."""
+        """Nodes that answer and are no replicas."""
         return [node for node in self.running() if self.call(node, "ROLE")[0] == "master"]
 
     def primary_of(self, key: str | int) -> PrivateServer:

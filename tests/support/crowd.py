@@ -1,4 +1,4 @@
-"""Those who take one lock again and again, each turn written down: when it was, and under which fence."""
+"""Threads that acquire one lock again and again. Each acquisition is recorded with its time and its fence."""
 
 from __future__ import annotations
 

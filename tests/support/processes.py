@@ -41,7 +41,7 @@ COMPUTING = (
     *("sim/test_wired.", "docs/test_prose.", "sim/test_odd_fields.", "sim/test_simulator.", "sim/"),
     *("conformance/test_keyspace_traces.", "docs/test_types.", "house/", "conformance/", "unit/"),
 )
-"""How the names of tests begin (see `named`) that keep a processor busy. Those that take longest come first; the small ones at
+"""How the names of tests begin (see `named`) that keep a processor busy. The longest tests come first; the small ones at
 the end fill the time until all processes are done."""
 
 WAITING = (
@@ -51,7 +51,7 @@ WAITING = (
     *("cli/", "faults/", "live/"),
     *("docs/",),
 )
-"""How the names of tests begin that wait for servers, processes and time more than they compute. Those that take longest come
+"""How the names of tests begin that wait for servers, processes and time more than they compute. The longest tests come
 first. A name of one test of a file gives this test out without the rest of the file."""
 
 ORDER = (*COMPUTING, *WAITING)

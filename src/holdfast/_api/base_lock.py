@@ -303,9 +303,9 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
                 f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.quarantine:g})"
             )
         elif self._is_callers():
-            why, advice = f"busy: held by this very {self._caller}, {left}", "use holdfast.RLock to acquire a lock again"
+            why, advice = f"busy: this {self._caller} holds it already, {left}", "use holdfast.RLock to acquire a lock again"
         return LockTimeout(
-            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, {advice}",
+            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, {advice} (at {self._where})",
             name=self.name,
             key=self.key,
             waited=waited,
@@ -321,7 +321,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         core, why = self._current, "is not held by this object: it was released before, or another object acquired it"
         if core is not None and core.is_inherited():
             why = "is not held by this process: the lease belongs to the process that forked this one"
-        return NotHeld(f"lock {self.name!r} {why}", name=self.name, key=self.key)
+        return NotHeld(f"lock {self.name!r} {why} (at {self._where})", name=self.name, key=self.key)
 
     def _is_callers(self, *, inside: bool = False) -> bool:
         """Return True if the calling thread or task holds the lock; False for permits. ``inside``: only in a ``with`` of it."""

@@ -84,7 +84,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
 
     def _enough(self, lock: LockInfo, answered: int) -> None:
         if answered <= lock.servers // 2:
-            why = f"this needs {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} answered"
+            why = f"this needs answers from {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} answered"
             nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}
             raise QuorumError(f"lock {lock.name!r} cannot be broken: {why}", name=lock.name, nodes=nodes)
 
@@ -116,7 +116,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
                 handed_over=any(answer.heir for answer in done),
             )
         if any(isinstance(answer, break_lock.Changed) for answer in answers):
-            why = "another client holds the lock now, and keeps it: ask again who holds the lock"
+            why = "another client holds the lock now; ask again who holds it"
             raise HolderChanged(f"lock {lock.name!r} was not broken: {why}", name=lock.name, key=text(lock.key))
         return None
 

@@ -160,6 +160,10 @@ class LeaseCore(UserLease, Owner):
         return ((self.endpoint, self.held_lease),)
 
     @property
+    def _where(self) -> str:
+        return ", ".join(endpoint.address for endpoint, _ in self.parts)
+
+    @property
     def name(self) -> str:
         return self.held_lease.spec.name
 
@@ -327,7 +331,7 @@ class LeaseCore(UserLease, Owner):
                         held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight, attempt
                     )
                 if not known:
-                    held_lease.lost = held_lease.lost or "at its release, another client or nobody held the lock"
+                    held_lease.lost = held_lease.lost or "the server no longer had it at the release"
         except WireError as error:
             if not held_lease.lost:
                 raise server_error(held_lease.spec, error) from cause(error)
@@ -442,12 +446,13 @@ class LeaseCore(UserLease, Owner):
     def not_held(self) -> NotHeld:
         why = "was handed over by a ticket" if self.handed_over else "was released already"
         why = why if self.process.here else "belongs to the process that forked this one"
-        return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
+        return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why} (at {self._where})", name=self.name, key=self.key)
 
     def lease_lost(self) -> LeaseLost:
         reason = self.held_lease.lost
+        warning = "" if "another client" in reason else "; another client may hold the lock now"
         return LeaseLost(
-            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; another client may hold the lock now",
+            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}{warning} (at {self._where})",
             name=self.name,
             key=self.key,
             fence=self.fence,

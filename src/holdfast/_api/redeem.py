@@ -73,12 +73,14 @@ class BaseRedeem(BaseLock[L, Client]):
 
     def _refused(self, why: str) -> TicketRefused:
         said = {
-            "used": "was redeemed before: a ticket can be redeemed once",
+            "used": "was redeemed before: a ticket can be redeemed only once",
             "expired": "expired before it was redeemed; the next waiter may hold the lock now",
-            "gone": "is void: the lock was broken or deleted, the server has lost its data, or this is another server",
-            "late": "was redeemed, but the lease had expired when the answer came; the lock was released",
+            "gone": "is no longer valid: the lock was broken or deleted, or the server has lost its data, or is another server",
+            "late": "was redeemed, but the lease had expired when the reply arrived; the lock was released",
         }[why]
-        return TicketRefused(f"the ticket for lock {self.name!r} {said}", name=self.name, key=self.key, reason=why)
+        return TicketRefused(
+            f"the ticket for lock {self.name!r} {said} (at {self._where})", name=self.name, key=self.key, reason=why
+        )
 
 
 class RedeemedLock(BaseRedeem[LockLease, SyncClient], BaseSyncLock[LockLease]):

@@ -283,7 +283,7 @@ class BaseQuorumCore(LeaseCore):
         quorum_lease.end()
         try:
             if not await acquire.release(self.attempt, quorum_lease):  # Even if it is lost: some servers may still have it.
-                quorum_lease.lost = lost or "a majority of its servers no longer had it at its release"
+                quorum_lease.lost = lost or "a majority of the servers no longer had it at the release"
         except TooFew as error:
             if not lost:
                 raise quorum_error(self.name, self.key, "could not be released", error) from error_map.cause(error)

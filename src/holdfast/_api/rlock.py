@@ -303,7 +303,7 @@ class Reentrant(BaseLock[L, Client]):
 
     def _not_held(self) -> NotHeld:
         return NotHeld(
-            f"cannot release un-acquired lock {self.name!r}: this thread or task does not hold it",
+            f"cannot release un-acquired lock {self.name!r}: this thread or task does not hold it (at {self._where})",
             name=self.name,
             key=self.key,
         )

@@ -158,7 +158,7 @@ _ADVICE = {
 _OTHERWISE = "correct the number, or delete the key if nobody uses it"
 
 
-def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:
+def in_the_way(raw: object, what: str = " that another program has written") -> Conflict:
     """Read a script's reply ``raw``, which begins with one of the codes of `_lua.codes`, as a Conflict.
 
     ``what``: end of the sentence about a key that holds data of another type.

@@ -38,14 +38,14 @@ def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
 def _unreachable(facts: Facts) -> Finding:
     remedy = "start the server, or correct its URL or the network"
     if not facts.connection.tls and ("closed the connection" in facts.error or "reset by peer" in facts.error):
-        remedy = "if the server uses TLS, its URL starts with rediss://"
+        remedy = "if the server uses TLS, begin its URL with rediss://"
     for sign, what in {
         "NOAUTH": "put user and password into the URL",
         "WRONGPASS": "correct user and password in the URL",
         "DENIED": "set a password on the server, or bind it to an address that only its users can reach",
-        "max number of clients": "raise maxclients, or find out who keeps so many connections",
-        "cluster support disabled": "the server is no Cluster: its URL starts with redis://",
-        "TLS": "put ssl_ca_certs, and ssl_certfile if the server wants a certificate, into the URL",
+        "max number of clients": "raise maxclients, or find out which clients keep so many connections",
+        "cluster support disabled": "the server is not a Cluster: begin its URL with redis://",
+        "TLS": "add ssl_ca_certs to the URL, and ssl_certfile if the server requires a certificate of the client",
     }.items():
         if sign in facts.error:
             remedy = what
@@ -60,7 +60,7 @@ def flavour(facts: Facts) -> str:
         if key.endswith("_version") and key.removesuffix("_version") in {"valkey", "dragonfly", "redict", "kvrocks", "garnet"}:
             return f"{key.removesuffix('_version').capitalize()} {value}"
     name = "KeyDB" if "mvcc_depth" in info else "Redis"
-    return f"{name} {info['redis_version']}" if "redis_version" in info else "a server that does not say what it is"
+    return f"{name} {info['redis_version']}" if "redis_version" in info else "a server of unknown kind"
 
 
 def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
@@ -76,11 +76,11 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("problem", "version", f"{flavour(facts)} is too old", why, "upgrade the server")
     mode = info.get("server_mode", info.get("redis_mode"))  # Valkey uses another field
     if mode == "sentinel":
-        remedy = "its URL begins with redis+sentinel://"
+        remedy = "begin its URL with redis+sentinel://"
         yield Finding("problem", "role", "this is a Sentinel", "it stores no data", remedy)
     if mode == "cluster" and not facts.connection.cluster:
-        why = "it has only some of the locks, and refuses the others"
-        yield Finding("problem", "role", "this is one server of a Cluster", why, "its URL begins with redis+cluster://")
+        why = "it stores only some of the locks, and refuses the others"
+        yield Finding("problem", "role", "this is one server of a Cluster", why, "begin its URL with redis+cluster://")
     if info.get("role") == "slave":
         why = "a replica refuses writes: no lock can be acquired here"
         yield Finding("problem", "role", "this is a replica", why, "pass the URL of the primary, or of its Sentinels")
@@ -181,7 +181,7 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
         return
     fences = f"or {_without_memory(facts)}"
     if info.get("aof_enabled") != "1":
-        why = "after a restart it has lost its locks, and grants them again while they are held"
+        why = "a restart loses the locks, and the server grants them again while they are held"
         snapshots = facts.setting("save")
         said = "no append-only file" + (", only snapshots" if snapshots else "")
         yield Finding("warning", "persistence", said, why, f"appendonly yes; {fences}")
@@ -327,7 +327,7 @@ CHECKS = (
 def _number(servers: Sequence[Facts]) -> Iterator[Finding]:
     number = len(servers)
     if number % 2 == 0:
-        why = f"with {number} servers {(number - 1) // 2} may fail, as with {number - 1}"
+        why = f"with {number} servers {(number - 1) // 2} may fail, as many as with {number - 1}"
         yield Finding("problem", "servers", f"an even number of servers, {number}", why, "use an odd number, 3 or 5")
     away = sum(bool(facts.error) for facts in servers)
     if away * 2 >= number:

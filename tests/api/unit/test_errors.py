@@ -66,7 +66,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     Cancelled: {},
 }
 ELSEWHERE = {JobFailed, Cancelled, BrokenBarrier}
-"""Those that are beside what raises them."""
+"""Errors that are defined beside the code that raises them."""
 
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,

@@ -212,7 +212,7 @@ def test_over_several_servers(new_server: NewServer, breaks: Callable[..., Any])
         servers[0].restart()
     servers[0].kill()
     servers[1].kill()
-    with pytest.raises(QuorumError, match="this needs 2 of its 3 servers, and 1 answered"):
+    with pytest.raises(QuorumError, match="this needs answers from 2 of its 3 servers, and 1 answered"):
         breaks(urls, "x")
     servers[2].kill()
     with pytest.raises(ServerError):

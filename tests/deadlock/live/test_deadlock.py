@@ -1,4 +1,4 @@
-"""Those who wait for each other's locks are found, by process and thread; and nobody else is."""
+"""Clients that wait for each other's locks are found, by process and thread, and no other client is."""
 
 from __future__ import annotations
 

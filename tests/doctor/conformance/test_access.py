@@ -223,7 +223,7 @@ def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
 
 
 def plain_commands(prefix: str = "hf:") -> dict[str, Callable[[Any], object]]:
-    """Those that locks send as they are."""
+    """Commands that locks send outside of scripts."""
     record = f"{prefix}proc:aaaaaaaaaaaa"
     return {
         "EVAL": lambda client: client.eval("return 1", 0),

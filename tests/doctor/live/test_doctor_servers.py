@@ -96,7 +96,7 @@ def test_slots_that_nobody_has_are_missed(three: Cluster) -> None:
 def test_a_cluster_is_not_taken_for_a_server_nor_a_server_for_a_cluster(three: Cluster, server: PrivateServer) -> None:
     assert found(examine(f"redis://127.0.0.1:{three.nodes[0].port}"), "problem", "one server of a Cluster.*redis.cluster://")
     report = examine(f"redis+cluster://127.0.0.1:{server.port}")
-    assert found(report, "problem", "reach: .*cluster support disabled.*starts with redis://")
+    assert found(report, "problem", "reach: .*cluster support disabled.*begin its URL with redis://")
     assert found(examine("redis+cluster://127.0.0.1:1"), "problem", "reach: cluster at 127.0.0.1:1: no server answers")
     for clients, replicas in (([three.url, server.url], 0), (three.url, 1)):
         with pytest.raises(holdfast.ConfigError, match="Cluster must be checked alone"):

@@ -156,7 +156,7 @@ def _name(mutant: Mutant) -> str:
 
 
 def swarms(mutant: Mutant) -> list[str]:
-    """Those that touch it."""
+    """Names of the swarms that reach a mutant."""
     if mutant.file.endswith(".py"):
         return sorted(each.removeprefix("swarm ") for each in _covering(mutant) if each.startswith("swarm "))
     asked: dict[str, dict[str, int]] = json.loads(SWARMS.read_text(encoding="utf-8"))

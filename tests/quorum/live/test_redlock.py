@@ -301,7 +301,7 @@ def test_what_others_have_agreed_on(five: Group, api: Api, name: str) -> None:
 
 
 def test_names_of_ones_own(new_server: NewServer, api: Api, name: str) -> None:
-    """Those who know the servers under other addresses agree on names."""
+    """Clients that know the servers by other addresses agree on names."""
     servers = [new_server(port=True) for _ in range(3)]
     tcp = {f"n{number}": server.url for number, server in enumerate(servers)}
     unix = {f"n{number}": f"unix://{server.socket}" for number, server in reversed([*enumerate(servers)])}

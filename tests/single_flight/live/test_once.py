@@ -378,7 +378,7 @@ def test_what_somebody_else_has_stored_under_its_key_is_not_run_over(
     key = f"hf:once:{{{name}}}:value"
     for theirs in ("x", "2 v 1 1 0 1\nx", "9" * 40_000, "1 v 1 1 0 1"):
         look.set(key, theirs)
-        with pytest.raises(ConfigError, match="holds a string that something else has written"):
+        with pytest.raises(ConfigError, match="holds a string that another program has written"):
             Api(api, server.url, name, keep=60).run(lambda: pytest.fail("ran"))
     look.delete(key)
 

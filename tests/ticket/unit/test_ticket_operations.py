@@ -186,7 +186,9 @@ def test_the_same_for_asyncio(stage: Stage) -> None:
         assert stage.server.current() == texts.read(ticket).token
         async with aio_redeem(URL, ticket) as heir:
             assert heir.fence > lease.fence
-        with pytest.raises(TicketRefused, match="for lock 'x' was redeemed before: a ticket can be redeemed once") as caught:
+        with pytest.raises(
+            TicketRefused, match="for lock 'x' was redeemed before: a ticket can be redeemed only once"
+        ) as caught:
             async with aio_redeem(URL, ticket):
                 pass
         assert (caught.value.reason, caught.value.name) == ("used", "x")
@@ -312,7 +314,7 @@ def test_an_answer_that_comes_when_the_lease_is_over(stage: Stage) -> None:
     with Lock(URL, "x") as lease:
         ticket = lease.ticket()
     stage.script.slow = {("exchange_token", 1): 40.0}
-    with pytest.raises(TicketRefused, match="the lease had expired when the answer came") as caught:
+    with pytest.raises(TicketRefused, match="the lease had expired when the reply arrived") as caught:
         redeem(URL, ticket, ttl=30).acquire()
     assert caught.value.reason == "late"
     assert stage.script.nothing_left()

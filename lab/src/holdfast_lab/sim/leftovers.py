@@ -51,7 +51,7 @@ def leftovers(world: World) -> list[str]:
                 found += [f"{process.name}: {len(node.listeners)} listeners"] if node.listeners else []
             for local_queue in process.local_queues():
                 held = [name for name in ("turn_of", "queue", "held_lease") if getattr(local_queue, name)]
-                found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []
+                found += [f"{process.name}: a local queue with {' and '.join(held)}"] if held else []
     for server in world.servers:
         found += _at(server)
     return found

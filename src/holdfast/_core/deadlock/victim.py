@@ -81,7 +81,7 @@ async def _look(mine: list[Link]) -> list[tuple[Chain, Evidence] | None]:
 def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
     name, found = attempt.spec.name, shown(cycle)
     return Deadlock(
-        f"the wait for lock {name!r} was ended: it closes a cycle of waits (a deadlock) and began last. "
+        f"the wait for lock {name!r} was ended, because it closes a cycle of waits (a deadlock) and began last. "
         f"Release the locks that you hold and try again, or use MultiLock. {found}",
         name=name,
         key=attempt.spec.key,

@@ -448,7 +448,7 @@ class ScheduleState:
         job.next = tick
 
     def told_of(self, job: ServedJob, rival: Rival | Registered) -> str:
-        return f"job {job.name!r} runs {job.origin} here, but {rival.who} runs {rival.other} for it"
+        return f"job {job.name!r} runs {job.origin} in this process, but {rival.who} runs {rival.other} under this name"
 
     def registered(self, jobs: list[ServedJob], answers: list[Declared] | Rival) -> None:
         self._registering = None
