@@ -116,7 +116,7 @@ def test_a_nested_wait_that_ends(server: PrivateServer, name: str) -> None:
 
 
 def test_the_holder_is_another_thread_or_task_of_this_process(server: PrivateServer, name: str) -> None:
-    ours = rf"^lock '{name}' is busy: held by this process, \S+:{os.getpid()}, .* waited 0\.\d s, try again later$"
+    ours = rf"^lock '{name}' is busy: held by this process, \S+:{os.getpid()}, .* waited 0\.\d s, try again later \(at .*\)$"
     with holdfast.Lock(server.url, name), pytest.raises(holdfast.LockTimeout, match=ours):
         in_thread(holdfast.Lock(server.url, name, wait=0.1).__enter__).result(5)
 
@@ -129,7 +129,9 @@ def test_the_holder_is_another_thread_or_task_of_this_process(server: PrivateSer
     permits = holdfast.Semaphore(server.url, f"{name}-s", limit=1, wait=0.1)
     with (
         permits,
-        pytest.raises(holdfast.LockTimeout, match=r"^semaphore '\S+' is busy: held by this process, .*, try again later$"),
+        pytest.raises(
+            holdfast.LockTimeout, match=r"^semaphore '\S+' is busy: held by this process, .*, try again later \(at .*\)$"
+        ),
     ):
         permits.__enter__()
 
