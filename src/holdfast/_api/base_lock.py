@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast._api.error_map import Trouble, cause, record_of, server_error
 from holdfast._api.flow import Steps
@@ -18,6 +18,7 @@ from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.lock.spec import Spec
 from holdfast._core.requests import Command, WireError
 from holdfast._core.retry import retry_idempotent
+from holdfast._core.struct import NamedTuple
 from holdfast._durations import Seconds
 from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast._core.requests import Command
+from holdfast._core.struct import NamedTuple
 from holdfast._lua import Script, sha1_hex
 
 LONGEST = 4096

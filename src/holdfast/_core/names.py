@@ -24,7 +24,8 @@ the lock's key (``key=``).
 PREFIX = b"hf:"
 """Default prefix of all keys."""
 
-_SPECIAL = re.compile(rb"[*?\[\]\\]")
+_SPECIAL = rb"[*?\[\]\\]"
+"""A pattern for `re`, which compiles it at its first use: the start of ``holdfast run`` needs none but `_ESCAPE`."""
 
 _ESCAPE = re.compile(rb"[{}%\x00-\x1f\x7f]")
 
@@ -62,15 +63,12 @@ def start(prefix: str) -> bytes:
     return text
 
 
-_ENCODED = re.compile(rb"%([0-9A-F]{2})")
-
-
 def name_of(key: bytes, prefix: bytes) -> bytes | None:
     """Return the name of a lock, decoded from its ``key``; None if ``key`` is not the key of a lock under this prefix."""
     name = key[len(prefix) + 1 : -1]
     if not key.startswith(prefix + b"{") or not key.endswith(b"}") or b"{" in name or b"}" in name or not name:
         return None
-    return _ENCODED.sub(lambda found: bytes.fromhex(found[1].decode()), name)
+    return re.sub(rb"%([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name)
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
@@ -120,7 +118,7 @@ def record_key(prefix: bytes, process: str) -> bytes:
 
 def literal(text: bytes) -> bytes:
     """Return a pattern for SCAN that matches exactly ``text``, with special characters escaped."""
-    return _SPECIAL.sub(rb"\\\g<0>", text)
+    return re.sub(_SPECIAL, rb"\\\g<0>", text)
 
 
 def quarantine_key(prefix: bytes) -> bytes:

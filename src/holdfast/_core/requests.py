@@ -11,9 +11,9 @@ The unions at the end of this module list the requests that each sort of driver 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from holdfast._core.struct import Struct
+from holdfast._core.struct import NamedTuple, Struct
 from holdfast._lua import codes
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A base class for small classes with ``__slots__`` whose instances are compared and printed by their fields.
+"""Base classes for small classes whose instances are compared and printed by their fields.
 
 `dataclass(slots=True)` would generate such methods for each class, in each process that imports it. This, and the import of
 `dataclasses`, took a quarter of the start time of ``holdfast run``. So the modules that a plain lock imports use `Struct` or
@@ -7,8 +7,30 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
-from typing import ClassVar, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+if TYPE_CHECKING:
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - exported for type checkers
+else:
+
+    class _Fields(type):
+        """The metaclass that makes a named tuple of a class body."""
+
+        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
+            if not bases:
+                return super().__new__(cls, name, bases, body)  # `NamedTuple` itself
+            fields = body.get("__annotations__", {})
+            defaults = [body[field] for field in fields if field in body]
+            made = collections.namedtuple(name, fields, defaults=defaults, module=body["__module__"])  # noqa: PYI024
+            for key, value in body.items():
+                if key not in fields:
+                    setattr(made, key, value)
+            return made
+
+    class NamedTuple(metaclass=_Fields):
+        """A replacement for `typing.NamedTuple`, which compiles the annotation of each field."""
 
 
 class Struct:

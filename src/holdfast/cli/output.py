@@ -11,7 +11,7 @@ import sys
 from holdfast.errors import ConfigError
 
 # The match extends to the last @ of the word, because a password may contain any character. Hiding too much does no harm.
-_CREDENTIALS = re.compile(r"://\S*@")
+_CREDENTIALS = r"://\S*@"
 
 EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 75
 """Exit codes as in sysexits.h. EX_TEMPFAIL is used when a lock is busy."""
@@ -29,7 +29,8 @@ EX_LOST = 76
 
 def clean(text: str) -> str:
     """Return the text with URL credentials hidden and unprintable characters escaped, because other users choose lock names."""
-    text = _CREDENTIALS.sub("://***@", text)
+    if "://" in text:
+        text = re.sub(_CREDENTIALS, "://***@", text)
     if text.isprintable():
         return text  # the usual case is fast, because `ls` may clean a hundred thousand lines
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -14,8 +14,9 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from holdfast._core.struct import NamedTuple
 from holdfast._local.guardian import program
 from holdfast.cli.output import EX_LOST, EX_OSERR, EXHAUSTED
 from holdfast.cli.terminal import STOPS, stop_job

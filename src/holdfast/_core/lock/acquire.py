@@ -13,7 +13,7 @@ process, whether they have got their locks (`_core.lock.server_queue`).
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast._core.lock.local_queue import RECALL_WITHIN_S, LocalQueue
 from holdfast._core.lock.name_conflict import explained
@@ -44,6 +44,7 @@ from holdfast._core.requests import (
     WireError,
 )
 from holdfast._core.retry import retry_idempotent
+from holdfast._core.struct import NamedTuple
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
 """The result of a wait if the attempt has lost its position in the server's queue. The attempt starts over with a new token."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast._core.requests import Command, Conflict, WireError
 from holdfast._core.retry import retry_idempotent
+from holdfast._core.struct import NamedTuple
 
 NAMES = {
     b"": "lock",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.records import Attempt, Queue
@@ -16,6 +16,7 @@ from holdfast._core.lock.renewal import LeaseKeeper
 from holdfast._core.lock.replies import Scripts
 from holdfast._core.lock.spec import Spec, scripts
 from holdfast._core.requests import Call, RunScript
+from holdfast._core.struct import NamedTuple
 
 if TYPE_CHECKING:
     from holdfast._core.lock.records import HeldLease

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sized
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from holdfast._core.lock.records import INFINITY, HeldLease
 from holdfast._core.lock.spec import GRID, Spec, answer_within, milliseconds, scripts, whole
 from holdfast._core.requests import RunScript
 from holdfast._core.retry import retry_idempotent
+from holdfast._core.struct import NamedTuple
 from holdfast._lua import codes
 
 EARLY_HINTS_MAX = 100

@@ -7,10 +7,10 @@ and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast._core.requests import Conflict, Gone, in_the_way
-from holdfast._core.struct import Struct
+from holdfast._core.struct import NamedTuple, Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"

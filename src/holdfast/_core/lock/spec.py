@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from holdfast._core.lock.replies import MUTEX, Scripts
 from holdfast._core.names import prefix_of, quarantine_key
 from holdfast._core.requests import Frame
-from holdfast._core.struct import cached_property
+from holdfast._core.struct import NamedTuple, cached_property
 
 GRID = 16
 """Number of time slots per second for renewals of leases longer than 8 s. The renewals of one slot are sent together."""
