@@ -208,6 +208,10 @@ def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], a
         (["wait", "--timeout", "5", "x"], "--timeout; did you mean --wait?"),
         (["ls", "--host", "db1"], "--host; did you mean --url redis://HOST:PORT/DB?"),
         (["ls", "-a", "secret"], "-a; did you mean HOLDFAST_URL or --url-file, for a URL with a password?"),
+        (["wait", "-t", "3", "x"], "-t; did you mean --wait?"),
+        (["schedule", "-l"], "-l; did you mean holdfast jobs?"),
+        (["schedule", "-e"], "-e; did you mean an editor for FILE.toml, which has the jobs?"),
+        (["schedule", "-f", "x"], "-f; did you mean holdfast schedule FILE.toml?"),
         (["break", "--force", "x"], "--force; did you mean --yes?"),
         (["run", "--permits", "3", "x", "true"], "--permits; did you mean --limit?"),
         (["run", "--ticket-file", "t", "x", "true"], "--ticket-file; did you mean holdfast acquire --ticket-file?"),
@@ -223,6 +227,35 @@ def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], a
 def test_an_unknown_option(capfd: pytest.CaptureFixture[str], arguments: list[str], error: str) -> None:
     code, out, err = said(capfd, *arguments)
     assert (code, out, err) == (64, "", f"holdfast: no such option: {error} (see holdfast {arguments[0]} --help)\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("run", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
+        ("run --url localhost:1 -- true", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
+        ("run -n", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
+        ("run -c true", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
+        ("elect --observe", "NAME is missing; write holdfast elect [options] NAME [[--] COMMAND [ARGUMENT ...]]"),
+        ("acquire x", "--ttl is missing; write holdfast acquire [options] --ttl TIME NAME"),
+        ("acquire", "NAME, --ttl are missing; write holdfast acquire [options] --ttl TIME NAME"),
+        (
+            "acquire --ttl 5 x true",
+            "'true' is too much; to run a command, use `holdfast run`; write holdfast acquire [options] --ttl TIME NAME",
+        ),
+        ("schedule", "TARGET is missing; write holdfast schedule [options] FILE.toml|MODULE:object"),
+        ("show", "NAME is missing; write holdfast show [options] NAME"),
+        ("show a b", "'b' is too much; write holdfast show [options] NAME"),
+        (
+            "ls a b c",
+            "'b c' is too much; quote a pattern, so that the shell does not expand it; write holdfast ls [options] [PATTERN]",
+        ),
+        ("completion", "SHELL is missing; write holdfast completion [options] SHELL"),
+    ],
+)
+def test_words_are_missing_or_too_many(capfd: pytest.CaptureFixture[str], line: str, error: str) -> None:
+    subcommand = line.partition(" ")[0]
+    assert said(capfd, *line.split()) == (64, "", f"holdfast: {error} (see holdfast {subcommand} --help)\n")
 
 
 def test_the_usage_shows_options_that_must_be_given() -> None:

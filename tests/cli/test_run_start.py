@@ -99,6 +99,11 @@ class TestNoSuchThing:
         said = f"holdfast: {name}: cannot run the command {program!r}: No such file or directory\n"
         assert (done.returncode, done.stderr) == (127, said)
 
+    def test_the_error_says_how_to_pass_several_words(self, hf: Holdfast, name: str) -> None:
+        done = hf(name, "--", "echo a b")
+        said = "No such file or directory; pass its words separately, or the whole command with -c\n"
+        assert (done.returncode, done.stderr) == (127, f"holdfast: {name}: cannot run the command 'echo a b': {said}")
+
     @pytest.mark.parametrize("processes", [1, 2, 3] if os.geteuid() == 0 and shutil.which("setpriv") else [1])
     def test_no_more_processes(self, hf: Holdfast, name: str, client: redis.Redis, processes: int) -> None:
         """One is holdfast, two the guardian or a thread, three the command."""

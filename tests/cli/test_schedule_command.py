@@ -280,8 +280,27 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
     [
         (["schedule", "none.toml"], 64, "schedule: none.toml: No such file or directory"),
         (["schedule", "nowhere:x"], 64, "schedule: 'nowhere:x': there is no module nowhere"),
-        (["schedule", "os"], 64, "schedule: 'os': write it as module:name"),
-        (["schedule", "jobs.yaml"], 64, "write it as module:name; a file of jobs is in TOML, and its name ends with .toml"),
+        (
+            ["schedule", "os"],
+            64,
+            "schedule: 'os' is neither a FILE.toml nor a MODULE:object; a file of jobs is in TOML, and its name ends ",
+        ),
+        (
+            ["schedule", "jobs.yaml"],
+            64,
+            "schedule: 'jobs.yaml' is neither a FILE.toml nor a MODULE:object; a file of jobs is in TOML, and its name ends ",
+        ),
+        (
+            ["schedule", "*/5 * * * * root backup.sh"],
+            64,
+            "this looks like a crontab: write each line as a table [jobs.NAME]; `holdfast schedule --help` has an example",
+        ),
+        (["schedule", "@daily backup.sh"], 64, "this looks like a crontab: write each line as a table [jobs.NAME]; "),
+        (
+            ["schedule", "* * * * *", "true"],
+            64,
+            "'true' is too much; the jobs stand in a file, each with its times and its command; write holdfast schedule ",
+        ),
         (["schedule", "os:sep"], 64, "schedule: 'os:sep' is a str, not a holdfast.Schedule"),
         (["schedule", "os:sep", "--name", "x"], 64, "--name is for TOML files: set it on the Schedule object in the module"),
         (
@@ -291,7 +310,7 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
         ),
         (["jobs", "pause", "--schedule", "x"], 64, "pause: pass the name of a job after the action"),
         (["schedule", "os:sep", "--strict"], 64, "--strict is for TOML files: set it on the Schedule object in the module"),
-        (["jobs"], 64, "the following arguments are required: --schedule"),
+        (["jobs"], 64, "--schedule is missing; write holdfast jobs [options] --schedule NAME "),
         (["jobs", "--schedule", "x", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'x'"),
         (
             ["jobs", "--schedule", "x", "--url", "redis://a", "--url", "redis://b"],

@@ -55,7 +55,15 @@ OPTIONS = {
         "--signal": "--on-lost",
         "-k": "--kill-after",
     },
-    "schedule": {"--dry-run": "--check", "--label": "--feature", "--wait": "--finish-within"},
+    "wait": {"-t": "--wait"},
+    "schedule": {
+        "-l": "holdfast jobs",
+        "-e": "an editor for FILE.toml, which has the jobs",
+        **dict.fromkeys(("-f", "--file"), "holdfast schedule FILE.toml"),
+        "--dry-run": "--check",
+        "--label": "--feature",
+        "--wait": "--finish-within",
+    },
     "jobs": {"--limit": "--last", "-n": "--last"},
     "doctor": {"--redlock": "--url for each server of the Redlock"},
     "break": {"--force": "--yes", "-f": "--yes"},
@@ -115,6 +123,14 @@ ACTIONS: dict[str, dict[str, str]] = {
     "nodes": dict.fromkeys(("list", "ls", "show", "status"), "without an action, it shows the servers"),
 }
 """For each subcommand, maps words that are not among its actions to the right action, or to a hint of several words."""
+
+TOO_MUCH = {
+    "schedule": "the jobs stand in a file, each with its times and its command; ",
+    "ls": "quote a pattern, so that the shell does not expand it; ",
+    "acquire": "to run a command, use `holdfast run`; ",
+    "wait": "to run a command, use `holdfast run`; ",
+}
+"""Advice about a word too many, by subcommand."""
 
 SUBCOMMANDS = {
     "lock": "run or acquire",
@@ -185,6 +201,16 @@ def for_ticket(text: str) -> str:
         "a ticket is never an argument, because every user of this machine can see arguments: "
         "set HOLDFAST_TICKET, or pass --ticket-file PATH (- for stdin)"
     )
+
+
+def for_words(error: str, subcommand: str, usage: str) -> str:
+    """Return the error for missing words or words too many, from argparse's own error; empty for another error."""
+    start, _, words = error.partition(": ")
+    if start == "the following arguments are required":
+        return f"{words} {'are' if ',' in words else 'is'} missing; write {usage}"
+    if start == "unrecognized arguments":
+        return f"{words!r} is too much; {TOO_MUCH.get(subcommand, '')}write {usage}"
+    return ""
 
 
 def for_action(word: str, subcommand: str, known: Iterable[str]) -> str:

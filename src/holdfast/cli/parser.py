@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         """Print a usage error as one line on stderr, and exit with 64. A ticket among the arguments is not printed."""
         from holdfast.cli import hints
 
-        message = hints.for_ticket(message) or message
+        message = hints.for_ticket(message) or hints.for_words(message, self.subcommand, self._call) or message
         output.say(f"{message} (see {self.prog} --help)")
         sys.exit(output.EX_USAGE)
 
@@ -137,6 +137,11 @@ class Parser(argparse.ArgumentParser):
         from holdfast.cli import hints
 
         self.error(f"no such option: {option}{hints.for_option(option, self.subcommand, self.known)}")
+
+    @property
+    def _call(self) -> str:
+        """The usage line in one line, without the word "usage"."""
+        return " ".join(self.format_usage().split()[1:])
 
     def _set_usage(self) -> None:
         if self.usage is None:

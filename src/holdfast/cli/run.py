@@ -408,7 +408,8 @@ class CommandRun:
     def _report(self, result: Result) -> int:
         if result.exec_errno:
             program = "/bin/sh" if self.args.command is None else self.args.command[0]
-            self.error(f"cannot run the command {program!r}: {os.strerror(result.exec_errno)}")
+            hint = "; pass its words separately, or the whole command with -c" if " " in program else ""
+            self.error(f"cannot run the command {program!r}: {os.strerror(result.exec_errno)}{hint}")
         if result.died_of(signal.SIGINT) and self.terminal.fd >= 0:
             _last_signal.append(result.borrowed_terminal)
         code = result.exit_code()

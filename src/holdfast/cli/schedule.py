@@ -127,7 +127,7 @@ def _of_file(args: argparse.Namespace) -> Schedule:
 
 
 def _of_module(args: argparse.Namespace) -> BaseSchedule[Any]:
-    from holdfast.schedule.file import imported
+    from holdfast.schedule.file import imported, of_crontab
     from holdfast.schedule.schedule import BaseSchedule
 
     for option in ("url", "url_file", "local", "name", "strict", "feature", "prefix"):
@@ -135,6 +135,9 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule[Any]:
             args.parser.error(f"--{option.replace('_', '-')} is for TOML files: set it on the Schedule object in the module")
     if os.path.isfile(args.target):  # noqa: PTH113
         raise ConfigError(f"{args.target}: {_not_toml(args.target)}", parameter="target")
+    if ":" not in args.target:
+        hint = of_crontab(args.target) or "; a file of jobs is in TOML, and its name ends with .toml"
+        raise ConfigError(f"{args.target!r} is neither a FILE.toml nor a MODULE:object{hint}", parameter="target")
     found = imported(args.target)
     if not isinstance(found, BaseSchedule):
         raise ConfigError(f"{args.target!r} is a {type(found).__name__}, not a holdfast.Schedule", parameter="target")

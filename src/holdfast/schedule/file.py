@@ -252,10 +252,7 @@ def imported(target: str) -> Any:
     """
     module, _, name = target.partition(":")
     if not module or not name:
-        wrong = (
-            "; a file of jobs is in TOML, and its name ends with .toml" if target.endswith((".yaml", ".yml", ".json")) else ""
-        )
-        raise ConfigError(f"{target!r}: write it as module:name{wrong}", parameter="target")
+        raise ConfigError(f"{target!r}: write it as module:name", parameter="target")
     here = os.getcwd()  # noqa: PTH109
     if here not in sys.path:
         sys.path.append(here)  # searched last: a file there must not replace a module that this or another library imports
