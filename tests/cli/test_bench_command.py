@@ -83,7 +83,7 @@ def check_folder(folder: Path, scenarios: Collection[str]) -> None:
 
 
 def check_scenario(found: dict[str, Any]) -> None:
-    """The shape that docs/benchmarks.md describes."""
+    """The shape that docs/benchmark-details.md describes."""
     assert found.keys() == {"name", "title", "seconds", "contenders", "figures", "notes"}
     assert len(found["contenders"]) >= 1
     for row in found["contenders"]:

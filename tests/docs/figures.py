@@ -92,13 +92,13 @@ def _readme(document: Document) -> Iterator[str]:
     aio, redis_aio = "holdfast.aio.Lock", "redis.asyncio Lock"
     crowd = "threads, 1 ms inside"
     lines = [
-        ("take and give back a free lock, ms", "uncontended", (ours, theirs), "p50_ms", "sync"),
+        ("acquire and release a free lock, ms", "uncontended", (ours, theirs), "p50_ms", "sync"),
         ("the same in asyncio, ms", "uncontended", (aio, redis_aio), "p50_ms", "asyncio"),
-        ("200 asyncio tasks on 200 locks, pairs per second", "tasks", (aio, redis_aio), "per_second", ""),
-        ("16 tasks of one process on one lock, per second", "one-lock", (aio, redis_aio), "per_second", "tasks"),
+        ("200 asyncio tasks on 200 locks, acquisitions per second", "tasks", (aio, redis_aio), "per_second", ""),
+        ("16 tasks of one process on one lock, acquisitions per second", "one-lock", (aio, redis_aio), "per_second", "tasks"),
         ("hand-over to one waiting process, ms", "handover", (ours, theirs), "p50_ms", ""),
         ("commands per second of a process that waits", "handover", (ours, theirs), "idle_commands", ""),
-        ("2 processes of 8 threads, 1 ms inside, per second", "crowd", (ours, theirs), "per_second", crowd),
+        ("2 processes of 8 threads, held for 1 ms, acquisitions per second", "crowd", (ours, theirs), "per_second", crowd),
         ("… longest wait, ms", "crowd", (ours, theirs), "longest_ms", crowd),
         ("… fairness (Jain's index; 1: all got the same)", "crowd", (ours, theirs), "jain", crowd),
     ]

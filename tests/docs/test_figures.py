@@ -33,7 +33,7 @@ def test_a_typed_figure_is_found_out() -> None:
 def test_every_scenario_was_measured_and_is_told_of() -> None:
     assert DOCUMENT["schema"] == SCHEMA
     assert set(DOCUMENT["measures"]) == set(MEASURES)
-    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "benchmark-details.md").read_text(encoding="utf-8")
     for scenario in SCENARIOS:
         assert f"## {scenario}\n" in text
         assert f"](bench/{scenario}.svg)" in text

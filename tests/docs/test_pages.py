@@ -71,6 +71,10 @@ def test_pages_are_short() -> None:
     assert {page: count for page, count in words().items() if limited(page) and count > LIMIT} == {}
 
 
+def test_the_pages_before_the_evidence_are_shorter() -> None:
+    assert {page: words()[page] for page in ("docs/benchmarks.md", "docs/ladder.md") if words()[page] > 900} == {}
+
+
 RECIPES = [
     "apscheduler",
     "celery",

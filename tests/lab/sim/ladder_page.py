@@ -1,4 +1,4 @@
-"""The page about the ladder: what on it is not prose comes from the ladder itself. Run as a program, it writes that anew:
+"""The pages about the ladder: what on them is not prose comes from the ladder itself. Run as a program, it writes that anew:
 
 ``PYTHONPATH=tests python -m lab.sim.ladder_page``
 """
@@ -13,7 +13,9 @@ from pathlib import Path
 from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, Scenario, find, locks, survives
 from holdfast_lab.ladder.rungs import by_name
 
-PAGE = Path(__file__).parents[3] / "docs" / "ladder.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "ladder-details.md"
+TABLE_PAGE = DOCS / "ladder.md"
 
 TOO_LARGE = {("redlock", "crash of three"), ("redlock-late", "crash of three")}
 """More schedules than are worth the time."""
@@ -84,4 +86,5 @@ def cell(rung: Rung, scenario: Scenario) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(_TABLE.sub(lambda _: table(), render(PAGE.read_text(encoding="utf-8"))), encoding="utf-8")
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    TABLE_PAGE.write_text(_TABLE.sub(lambda _: table(), TABLE_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -187,7 +187,7 @@ QUICK = [scenario for scenario in SCENARIOS if scenario.clients == 2]
 @pytest.mark.turns("lab")
 def test_the_table_of_the_page_is_right() -> None:
     """Three clients, and three servers, take longer: see below."""
-    told = ladder_page.rows(ladder_page.PAGE.read_text(encoding="utf-8"))
+    told = ladder_page.rows(ladder_page.TABLE_PAGE.read_text(encoding="utf-8"))
     assert [*told] == [rung.name for rung in RUNGS if rung.name not in ladder_page.ALIKE]
     for name, cells in told.items():
         rung = by_name(name)
@@ -198,4 +198,4 @@ def test_the_table_of_the_page_is_right() -> None:
 
 @pytest.mark.soak
 def test_all_of_the_table_is_right() -> None:
-    assert ladder_page.table() in ladder_page.PAGE.read_text(encoding="utf-8")
+    assert ladder_page.table() in ladder_page.TABLE_PAGE.read_text(encoding="utf-8")

@@ -191,7 +191,7 @@ def _table(group: str, rows: Sequence[Row]) -> list[str]:
 
 
 def document(results: Iterable[Result], machine: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON document, which `docs/benchmarks.md` describes."""
+    """Return the JSON document, which `docs/benchmark-details.md` describes."""
     return {
         "schema": SCHEMA,
         "machine": machine,

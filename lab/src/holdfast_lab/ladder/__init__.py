@@ -1,7 +1,7 @@
 """The ladder: simple locks as many programs write them, from the worst to the best, each with a failure that breaks it.
 
 A search finds the orders of events that break a lock. They are not written down. ``holdfast demo ladder`` shows the failures,
-and ``docs/ladder.md`` explains them.
+and ``docs/ladder-details.md`` explains them.
 
 locks    the locks
 world    the simulated clients and servers
