@@ -25,7 +25,11 @@ PATIENCE = 120_000
 
 EXPECTED = {
     "stampede": "cache.html",
-    "primary dies": "replicas.html",
+    "primary dies": "faults.html",
+    "support": "support.html",
+    "who maintains": "support.html",
+    "stable api": "support.html",
+    "memory per lock": "capacity.html",
     "LockTimeout": "reference/holdfast.errors.html",
     "LeaseLost": "reference/holdfast.errors.html",
     "HOLDFAST_URL": "environment.html",
