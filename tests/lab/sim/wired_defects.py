@@ -320,6 +320,33 @@ WIRED = (
         "an interrupted attempt is undone without a revocation, so its late request acquires the lock for nobody",
         "wired+objects",
     ),
+    Mutation(
+        "released-without-the-error",
+        "_runtime/drivers/aio.py",
+        "Driver.release",
+        Instead("attempt.first = error", "pass"),
+        "a release whose reply is lost counts as not sent, so a release that was carried out is reported as a loss",
+        "wired+objects",
+    ),
+    Mutation(
+        "woken-by-an-old-clock",
+        "_runtime/drivers/sync.py",
+        "Driver.acquire",
+        Instead("woken(attempt, self._clock())", "woken(attempt, sent)"),
+        "a lease that is handed on is judged by the time before the wait",
+        "wired+stalling",
+    ),
+    Mutation(
+        "late-grant-sent-now",
+        "_runtime/drivers/aio.py",
+        "Driver.finish",
+        Instead(
+            "self._note_first(attempt, attempt.spec.acquire_frame.run(attempt.token), asked.result(), attempt.began)",
+            "self._note_first(attempt, attempt.spec.acquire_frame.run(attempt.token), asked.result(), self._clock())",
+        ),
+        "a grant that was read too late counts from its reply",
+        "wired+stalling",
+    ),
 )
 
 

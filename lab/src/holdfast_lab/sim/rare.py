@@ -24,7 +24,7 @@ from holdfast_lab.sim.theme import PEACE, Moment, Theme, strike
 from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.sim.world import World
-from holdfast_lab.wired.themes import Closing, Foreign, Objects, Polling, Redirecting, Voting
+from holdfast_lab.wired.themes import Closing, Foreign, Objects, Polling, Redirecting, Stalling, Voting
 
 
 class Forgetful(Theme):
@@ -744,6 +744,6 @@ THEMES: Mapping[str, Theme] = {
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
         Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Moving(), Voting(),
         Polling(), Foreign(), Closing(), Redirecting(), Objects(),
-        Overtaken(), Hurried(),
+        Overtaken(), Hurried(), Stalling(),
     )
 }  # fmt: skip

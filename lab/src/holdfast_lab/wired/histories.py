@@ -6,9 +6,9 @@
 - T3: after the last fault, each connection soon answers again, and no worker waits forever.
 - T4: a request ends within its own time limit, whatever else is sent on its connection.
 - T5: after the last fault, no server keeps a lease that was released or given up. Checked only under the themes `voting`,
-  `polling` and `objects`, and under `closing` if several servers vote or the network has no faults.
+  `polling`, `objects` and `stalling`, and under `closing` if several servers vote or the network has no faults.
 
-For the rules T6 and T7 of the theme `objects`, see `wired.objects`.
+For the rules T6 and T7 of the themes `objects` and `stalling`, see `wired.objects`.
 """
 
 from __future__ import annotations
@@ -148,6 +148,14 @@ class Profile:
     """True if the workers use the lock objects of the public API (`wired.objects`)."""
     full_from: float | None = None
     """Virtual time from which the server accepts no new connection, if the workers use lock objects."""
+    names: str = "xxy"
+    """Names of the locks that workers with lock objects want, each as often as it is here."""
+    ttls: tuple[float, ...] = (2.0, 6.0, 60.0)
+    """Lengths in seconds of the leases of lock objects."""
+    stalls: float = 0.0
+    """Probability that a thread that was woken, or an event loop, stalls for up to five seconds (`Machine.stall`)."""
+    outages: list[tuple[float, float]] = field(default_factory=list)
+    """Outages of the network: virtual time at which each begins, and its seconds. All that is sent meanwhile is lost."""
     scale: float = 1.0
     """Factor by which leases are longer than usual, so that a lease left behind still exists at the end."""
 

@@ -47,6 +47,10 @@ class Machine(System):
         """True if `start` runs each function in a simulated thread of its own, so that it may block."""
         self.held_up = 0.0
         """Probability that an event loop is held up when it looks at its sockets."""
+        self.stalls = 0.0
+        """Probability that a thread stalls when it was woken, or an event loop when it looks at its sockets."""
+        self.keeper_stalls_until = 0.0
+        """Virtual time until which the keeper makes no step."""
         self._in_background = False
         """True while a function passed to `start` runs. It connects in no time, because it began after a delay."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
@@ -66,10 +70,23 @@ class Machine(System):
 
     def hold_up(self) -> None:
         """Delay an event loop now and then, as its callbacks or other programs do."""
+        until = self.world.now + self.stall()
         if self.held_up and self._rng.random() < self.held_up:
-            until = self.world.now + 4 * self.network.delay * self._rng.random()
-            while self.world.now < until:
-                self.world.step(until)
+            until += 4 * self.network.delay * self._rng.random()
+        while self.world.now < until:
+            self.world.step(until)
+
+    def stall(self) -> float:
+        """Draw the seconds for which a thread or event loop does not run: usually 0, and now and then longer than a lease.
+
+        Sometimes, the keeper does not run in this time either, as in a process that is stopped.
+        """
+        if not self.stalls or self._rng.random() >= self.stalls:
+            return 0.0
+        seconds = self._rng.choice((0.3, 5.0)) * self._rng.random()
+        if self._rng.random() < 0.5:
+            self.keeper_stalls_until = self.world.now + seconds
+        return seconds
 
     def connect(self, port: int) -> Socket:
         """Return a new socket that is connected to the server with this port. No time passes.
@@ -142,6 +159,9 @@ class Turns:
             self._machine.world.after(self._machine.latency(), self._turn)
 
     def _turn(self) -> None:
+        if self._machine.world.now < self._machine.keeper_stalls_until:
+            self._machine.world.at(self._machine.keeper_stalls_until + self._machine.latency(), self._turn)
+            return
         selector = self._keeper.selector
         assert isinstance(selector, Selector)
         self._coming = False

@@ -1,4 +1,4 @@
-"""Histories over scripted sockets in which workers use the lock objects of the public API: the theme `objects`.
+"""Histories over scripted sockets in which workers use the lock objects of the public API: themes `objects`, `stalling`.
 
 The workers are one thread that signal handlers interrupt, several threads, or several tasks. They wait for each other in the
 queue of their process. In some histories, the server accepts no more clients from some moment on.
@@ -6,8 +6,9 @@ queue of their process. In some histories, the server accepts no more clients fr
 Besides the rules of `wired.histories`, two rules are checked:
 
 - T6: one worker at a time relies on a lock, and each holder has a higher fence than all holders before it.
-- T7: the objects tell the truth. The release of a held lock does not raise NotHeld, a second release does, and a released lease
-  has no time left. Without faults, no lease is lost that is renewed, and no call fails.
+- T7: the objects tell the truth. A lease that a thread has just acquired is not over. The release of a held lock does not raise
+  NotHeld, a second release does, and LeaseLost is raised only if the lease was over or lost before. A released lease has no
+  time left. Without faults, no lease is lost that is renewed, and no call fails.
 
 T3 also requires that each worker acquires a lock at its first call after the last fault. Once a thread has noticed that its
 connection has ended, the requests of the other threads get replies, too.
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import holdfast
@@ -68,7 +70,11 @@ class Mailbox(Slot):
         machine = self._machine
         machine.world.at(machine.world.now)  # an event, after which the keeper sees what this thread has left to it
         seconds = float("inf") if until is None else machine.true(max(0.0, until - machine.clock()))
-        return self.get_nowait() if machine.world.wait(lambda: not self.empty(), seconds) else TimedOut()
+        woken = machine.world.wait(lambda: not self.empty(), seconds)
+        stalled = machine.stall()
+        if stalled:
+            machine.sleep(stalled)
+        return self.get_nowait() if woken else TimedOut()
 
 
 class Driver(sync.Driver):
@@ -108,6 +114,10 @@ class ObjectHistory(History):
         self.world.watchers.append(self._look_at_holders)
         if self.profile.full_from is not None:
             self.world.at(self.profile.full_from, self._turn_away)
+        self.machine.stalls = self.profile.stalls
+        for begins, lasts in self.profile.outages:
+            self.world.at(begins, partial(self._silence, 1.0))
+            self.world.at(begins + lasts, partial(self._silence, self.network.silent))
         if self.profile.api == "asyncio":
             if not self.profile.faults and self._themed.random() < 0.5:
                 self._forsake()
@@ -123,8 +133,13 @@ class ObjectHistory(History):
             self.network.refused = 1.0
             self.counts["wired turned away"] += 1
 
+    def _silence(self, share: float) -> None:
+        if not self._healed:
+            self.network.silent = share
+
     def _heal(self) -> None:
         self._healed = True
+        self.machine.stalls = 0.0
         super()._heal()
 
     def _use_threads(self) -> None:
@@ -208,7 +223,7 @@ class ObjectHistory(History):
             def _new_driver(self) -> Any:
                 return driver
 
-        return Lock("redis://scripted", name, ttl=self.rng.choice((2.0, 6.0, 60.0)), renew=self.rng.random() < 0.8)
+        return Lock("redis://scripted", name, ttl=self.rng.choice(self.profile.ttls), renew=self.rng.random() < 0.8)
 
     # The workers
 
@@ -217,7 +232,7 @@ class ObjectHistory(History):
         for _ in range(STEPS):
             if self.run.violations:
                 return
-            name = rng.choice("xxy")
+            name = rng.choice(self.profile.names)
             some = rng.random()
             if some < 0.3:
                 await self._pause(rng.choice((0.01, 0.3, 1.0, 4.0, 12.0)) * rng.random())
@@ -264,6 +279,9 @@ class ObjectHistory(History):
         core = worker.held[name] = core_of(lock.lease)
         self._held[core], self._since[core] = 0.0, self.world.now
         self.counts["wired taken"] += 1
+        # A task may get the result late, when its loop has stalled.
+        if not core.remaining() and self.profile.api != "asyncio":
+            self._violated("T7", f"a thread has acquired {name}, and the lease is over: {core!r}")
         self.docket.decide("T6")
         if core.fence <= self._last_fence[name]:
             self._violated("T6", f"a holder of {name} has the fence {core.fence}, after {self._last_fence[name]}")
@@ -277,10 +295,15 @@ class ObjectHistory(History):
         del self._held[core]
         self.world.note("release", WORKERS, core.key)
         self.docket.decide("T7")
+        held_lease = core.held_lease
+        kept = self._kept(held_lease.spec.keys[0], held_lease.token)
+        ends = min(kept, self.world.now + self.machine.true(core.remaining()))
         try:
             await self._try_object(lock.release)
         except LeaseLost as error:
             self._lost(core, str(error))
+            if self.world.now < ends:
+                self._violated("T7", f"the release of {name} reports a loss, but the server had kept it until then: {error}")
         except NotHeld:
             self._violated("T7", f"the release of {name}, which is held, raises NotHeld")
         except ServerError as error:
@@ -330,7 +353,7 @@ class ObjectHistory(History):
     # The judge
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        if not self.machine.held_up:  # a loop that is held up looks at time limits late
+        if not (self.machine.held_up or self.profile.stalls):  # a loop that does not run looks at time limits late
             super()._ends_in_time(asked, limit)
 
     def _look_at_holders(self) -> None:

@@ -6,11 +6,12 @@ from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.swarms.swarm import Swarm
 from holdfast_lab.wired.histories import FAULTS, History
 from holdfast_lab.wired.objects import ObjectHistory
+from holdfast_lab.wired.themes import Objects
 
 
 def history(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> History:
     """Draw the history of a seed. If ``trace`` is True, the history also has the bytes that are sent and received."""
-    return (ObjectHistory if theme.name == "objects" else History)(seed, trace=trace, theme=theme)
+    return (ObjectHistory if isinstance(theme, Objects) else History)(seed, trace=trace, theme=theme)
 
 
 ENOUGH = {

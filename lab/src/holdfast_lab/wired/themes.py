@@ -131,3 +131,28 @@ class Objects(Theme):
         if not profile.faults:
             profile.delay = min(profile.delay, 0.01)  # no reply is late
             profile.full_from = rng.choice((None, 15.0 * rng.random()))
+
+
+class Stalling(Objects):
+    """Threads and event loops stall for longer than a lease, while many requests are late or lost.
+
+    All workers want the same lock, and many tasks are cancelled.
+    """
+
+    name = "stalling"
+    histories = 8
+    unjudged: ClassVar[frozenset[str]] = frozenset(("T4",))
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired taken": 3000, "wired released": 3000, "wired cancelled": 500, "wired waited": 1000}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        super().redraw(seed, profile, moment)
+        rng = self._rng(seed, "stalls")
+        profile.api = "asyncio" if seed % 2 else "shared"
+        profile.names, profile.ttls, profile.full_from = "x", rng.choice(((2.0,), (2.0, 60.0))), None
+        late = profile.api == "asyncio" and rng.random() < 0.5
+        profile.stalls = 0.4 if profile.api == "shared" else 0.002 if late else 0.02
+        profile.impatient = 0.4 if late else 0.1
+        profile.faults = {"late": 0.2, "refused": 0.1} if late else {"cut_reply": 0.05}
+        profile.outages = [(20.0 * rng.random(), 4.0 * rng.random()) for _ in range(rng.choice((3, 5)))]
