@@ -76,8 +76,8 @@ dist:
 release-check:
 	$(PYTHON) packaging/release.py
 
-# What is public, written down again: names, signatures, and the help of the command, with the completion and the man page in the
-# wheel. A change of it is reviewed like code.
+# Write the public names, signatures, errors and help into files, with the completion and the man page of the wheel. A change of
+# these files is reviewed like code.
 api: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m house.public
 	$(BIN)/python packaging/command_line.py

@@ -63,7 +63,7 @@ def subcommands() -> list[Subcommand]:
 def _subcommand(name: str) -> Subcommand:
     module, parser = cli.parser_of(name)
     options, words = [], []
-    for action in parser._actions:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other list of the options
         choices, text = tuple(map(str, action.choices or ())), str(action.help or "")
         if action.option_strings:
             value = "" if action.nargs == 0 else str(action.metavar or "|".join(choices) or action.dest.upper())
@@ -76,10 +76,11 @@ def _subcommand(name: str) -> Subcommand:
 
 
 def _excluded(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, ...]:
-    found = [] if isinstance(action, argparse._AppendAction) else [*action.option_strings]
-    for group in parser._mutually_exclusive_groups:
-        if action in group._group_actions:
-            found += [flag for other in group._group_actions if other is not action for flag in other.option_strings]
+    found = [] if isinstance(action, argparse._AppendAction) else [*action.option_strings]  # noqa: SLF001 - no public name for `append`
+    for group in parser._mutually_exclusive_groups:  # noqa: SLF001 - argparse shows its groups in no other way
+        actions = group._group_actions  # noqa: SLF001 - as above
+        if action in actions:
+            found += [flag for other in actions if other is not action for flag in other.option_strings]
     return tuple(found)
 
 

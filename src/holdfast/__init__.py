@@ -29,7 +29,7 @@ names for asyncio, without the modules `fencing` and `legacy`. `holdfast.testing
 
 # General layout: `_api` has the public classes. For each of them, a base class has the flows (`_api.flow`), and there is one
 # class for threads and one for asyncio. `_core` has the algorithms. Each algorithm is an ``async def`` that does no I/O itself,
-# but awaits request objects (`_core.requests`). Start reading at `_core.lock.acquire`. `_runtime` carries out these requests,
+# but awaits request objects (`_core.requests`). Start reading at `_api.acquisition`. `_runtime` carries out these requests,
 # in the calling thread, in the calling task, or in the keeper. The keeper is the background thread that renews leases and
 # receives hand-overs. `_net` opens connections and speaks the Redis protocol. `_lua` has the scripts that run on the server.
 # `_local` starts servers on this machine, and ends commands when the process that started them has ended. The packages

@@ -16,7 +16,7 @@ import pytest
 
 from cli.commands import CROWD, FAMILY, STUBBORN, pids, running, wait_until
 from holdfast._local.guardian import program as guardian_program
-from holdfast._local.guardian.parent import GuardianChannel
+from holdfast._local.guardian.channel import GuardianChannel
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.schedule import command
 from holdfast.schedule.command import Command, JobFailed

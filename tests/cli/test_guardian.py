@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._local.guardian import descendants, parent
+from holdfast._local.guardian import channel, descendants
+from holdfast._local.guardian import guardian as guardian_process
 from holdfast._local.guardian import program as guardian_program
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ time.sleep(60)
 PREAMBLE = """
 import os, select, signal, sys, time
 from holdfast._local.guardian.program import clock
-from holdfast._local.guardian.parent import launch
+from holdfast._local.guardian.channel import launch
 
 heard = []
 
@@ -647,7 +648,7 @@ def test_where_there_is_no_prctl_nobody_becomes_a_subreaper(monkeypatch: pytest.
 
 
 def test_processes_that_end_are_looked_at_less_and_less_often() -> None:
-    guardian = parent._Guardian(-1, -1, [], {}, ())
+    guardian = guardian_process._Guardian(-1, -1, [], {}, ())
     guardian.group.pid, guardian.killed_at = 1, 0.0
     pauses = [guardian._timeout() for _ in range(12)]
     assert pauses[:3] == pytest.approx([0.0045, 0.00675, 0.010125])
@@ -663,13 +664,13 @@ def test_a_report_names_a_process_that_may_have_blanks_in_its_name() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        guardian = parent.GuardianChannel(ours.fileno(), -1, None)
+        guardian = channel.GuardianChannel(ours.fileno(), -1, None)
         theirs.sendall(b"pong\nexited 256\nrefused 7 tmux: server\n")
         assert guardian.reports() == [("exited", 256, ""), ("refused", 7, "tmux: server")]
 
 
 def test_who_stands_outside_the_group_is_sent_term_half_way_to_the_kill() -> None:
-    guardian = parent._Guardian(-1, -1, [], {}, ())
+    guardian = guardian_process._Guardian(-1, -1, [], {}, ())
     guardian.group = SimpleNamespace(send=lambda _signum: None)  # type: ignore[assignment]
     guardian._tell_of_refusals = lambda: None  # type: ignore[method-assign]
     guardian._term_outsiders = lambda _now: None  # type: ignore[method-assign,assignment]
@@ -680,7 +681,7 @@ def test_who_stands_outside_the_group_is_sent_term_half_way_to_the_kill() -> Non
 
 
 def test_a_command_that_was_sent_term_is_killed_before_the_end_of_its_lease_all_the_same() -> None:
-    guardian, killed = parent._Guardian(-1, -1, [], {}, ()), list[float]()
+    guardian, killed = guardian_process._Guardian(-1, -1, [], {}, ()), list[float]()
     guardian.group = SimpleNamespace(pid=1, status=None, gone=False)  # type: ignore[assignment]
     guardian._term_outsiders = lambda _now: None  # type: ignore[method-assign,assignment]
     guardian._kill = lambda: killed.append(0.0)  # type: ignore[method-assign]
@@ -721,7 +722,7 @@ def test_without_a_proc_of_its_own_only_the_children_are_listed(monkeypatch: pyt
 
 
 def test_a_chain_of_forks_is_followed_for_twenty_links_in_one_go() -> None:
-    guardian, pids = parent._Guardian(-1, -1, [], {}, ()), iter(range(100, 200))
+    guardian, pids = guardian_process._Guardian(-1, -1, [], {}, ()), iter(range(100, 200))
     guardian.group = SimpleNamespace(send=lambda _signum: None, status=0, pid=1)  # type: ignore[assignment]
     killed = list[int]()
     guardian._others = lambda: [SimpleNamespace(pid=next(pids), send=killed.append)]  # type: ignore[method-assign,list-item]

@@ -444,7 +444,7 @@ class TestGuardian:
         """
         server = new_server()
         script = (
-            "import math, sys; from holdfast._local.guardian import parent as _guard; from holdfast.cli import main\n"
+            "import math, sys; from holdfast._local.guardian import guardian as _guard; from holdfast.cli import main\n"
             "act = _guard._Guardian._act\n"
             "def late(self, now):\n"
             "    self.term_at = self.kill_at = math.inf\n"

@@ -18,7 +18,8 @@ PROGRAM = "import sys; from holdfast.cli import main; sys.exit(main())"  # as th
 OURS = """
     holdfast._api holdfast._core.lock holdfast._core.deadlock holdfast._local holdfast._local.guardian
     holdfast._runtime.keeper holdfast._runtime.drivers holdfast._api.flow
-    holdfast holdfast._local.guardian.descendants holdfast._api.lock holdfast._api.base_lock holdfast._local.guardian.parent
+    holdfast holdfast._local.guardian.descendants holdfast._api.lock holdfast._api.base_lock holdfast._local.guardian.channel
+    holdfast._local.guardian.guardian
     holdfast._local.guardian.program holdfast._lazy holdfast._api.lease holdfast._log holdfast._lua holdfast._api.tally
     holdfast._lua.codes holdfast._durations holdfast._net.clients holdfast._local.environment
     holdfast._api.lease_core holdfast.errors holdfast._api.lease holdfast._api.acquisition

@@ -1,6 +1,6 @@
 """Draw docs/design/architecture.svg, the rooms of the package and who imports whom; or list the files of capabilities.
 
-    PYTHONPATH=tests python -m docs.architecture              draw the picture
+    PYTHONPATH=tests python -m docs.architecture              draw the picture, and print who may import whom in the page
     PYTHONPATH=tests python -m docs.architecture election     list the files of a capability, floor by floor
     PYTHONPATH=tests python -m docs.architecture Semaphore    the same for the capability of a class or function
     PYTHONPATH=tests python -m docs.architecture linger       list the files that have most of a word of the glossary
@@ -23,9 +23,11 @@ from xml.sax.saxutils import escape
 import holdfast
 import holdfast.aio
 import holdfast_lab
+from house.rooms import ROOMS as ALLOWED
 
 PACKAGE, LAB = Path(holdfast.__file__).parent, Path(holdfast_lab.__file__).parent
 ROOT = PACKAGE.parents[1]
+PAGE, MARK = ROOT / "docs" / "design" / "architecture.md", "<!-- rooms -->"
 PICTURE, GLOSSARY = ROOT / "docs" / "design" / "architecture.svg", ROOT / "docs" / "glossary.md"
 
 ROOMS = {  # name: (x, y, what it does)
@@ -42,16 +44,33 @@ ROOMS = {  # name: (x, y, what it does)
 }
 WIDTH, HEIGHT = 230, 54
 
-ACQUIRE = {  # the step: (its file, what happens there)
-    1: ("_api/acquisition.py", "A user calls Lock.acquire()."),
-    2: ("_runtime/drivers/sync.py", "The driver acquires the lock on the calling thread."),
-    3: ("_core/lock/uncontended.py", "`lead` takes the turn in this process, and returns the request."),
-    4: ("_net/sync_pool.py", "The driver sends the request over a connection."),
-    5: ("_lua/lock/acquire.lua", "The server grants the lock."),
-    6: ("_core/lock/uncontended.py", "`took` makes a lease of the reply."),
-    7: ("_core/lock/renewal.py", "The lease is registered. The keeper renews it from now on."),
+
+class Step(NamedTuple):
+    """A step of an acquire: an arrow from one lane of the picture to another."""
+
+    source: str
+    file: str
+    about: str
+
+    def target(self) -> str:
+        """Return the lane in which the arrow ends: the room of the file."""
+        return self.file.partition("/")[0] if "/" in self.file else self.file
+
+
+LANES = {"user": 470, "_api": 540, "_runtime": 620, "_core": 700, "_net": 770, "_lua": 840}
+"""The lanes of the second part of the picture, with their positions: the user's code and the rooms."""
+
+ACQUIRE = {
+    1: Step("user", "_api/acquisition.py", "Lock.acquire() calls the driver."),
+    2: Step("_api", "_runtime/drivers/sync.py", "The driver works on the calling thread."),
+    3: Step("_runtime", "_core/lock/uncontended.py", "`lead` takes the turn, and returns the request."),
+    4: Step("_runtime", "_net/sync_pool.py", "The driver sends the request over a connection."),
+    5: Step("_net", "_lua/lock/acquire.lua", "The server grants the lock, and replies."),
+    6: Step("_runtime", "_core/lock/uncontended.py", "`took` makes a lease of the reply."),
+    7: Step("_core", "_core/lock/renewal.py", "The lease is registered: the keeper renews it."),
+    8: Step("_runtime", "user", "The user gets the lease."),
 }
-"""A test compares these files with the trace of an acquire."""
+"""The steps of an acquire by their numbers. A test compares their files with the trace of an acquire."""
 
 OTHERWISE = "If the reply is another one, the operation in _core/lock/acquire.py goes on with it."
 
@@ -236,9 +255,9 @@ def drawn(found: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def check_steps() -> None:
     """Raise SystemExit if a file on the way of an acquire is missing."""
-    for file, _ in ACQUIRE.values():
-        if not (PACKAGE / file).exists():
-            raise SystemExit(f"{file} is no more: the steps of an acquire in {__file__} name it")
+    for step in ACQUIRE.values():
+        if step.file not in LANES and not (PACKAGE / step.file).exists():
+            raise SystemExit(f"{step.file} does not exist, but the steps of an acquire in {__file__} name it")
 
 
 def _fits(word: str, names: dict[str, str]) -> str:
@@ -382,16 +401,37 @@ def _edge(here: str, there: str) -> tuple[float, float, float, float]:
     return x1 + WIDTH / 2, y1 + (HEIGHT if y2 > y1 else 0), x2 + WIDTH / 2, y2 + (0 if y2 > y1 else HEIGHT)
 
 
+def _arrow(number: int, step: Step, y: int) -> list[str]:
+    """Return a step of an acquire: its number and texts at the left, and its arrow between two lanes."""
+    x1, x2 = LANES[step.source], LANES[step.target()]
+    path = f"M{x1},{y} L{x2},{y}" if x1 != x2 else f"M{x1},{y - 6} h30 v12 h-20"
+    return [
+        f'<path d="{path}" fill="none" stroke="#446" marker-end="url(#tip)"/>',
+        f'<circle cx="{x1}" cy="{y}" r="9" fill="#446"/>',
+        f'<text x="{x1}" y="{y + 4}" fill="#fff" text-anchor="middle">{number}</text>',
+        f'<text x="30" y="{y - 2}">{number}. {escape(step.about)}</text>',
+        f'<text x="46" y="{y + 14}" font-family="monospace" fill="#556">{escape(step.file if "/" in step.file else "")}</text>',
+    ]
+
+
+def printed() -> str:
+    """Return the page, with the table of the rooms that each room may import."""
+    rows = [f"| `{name}` | {' '.join(f'`{other}`' for other in allowed.split())} |" for name, allowed in ALLOWED.items()]
+    table = "\n".join(["| room | may import |", "|---|---|", *rows])
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"{MARK}\n\n")
+    return f"{before}{MARK}\n\n{table}\n\n{rest.partition(chr(10) * 2)[2]}"
+
+
 def svg() -> str:
     """Return the picture."""
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 880" font-family="sans-serif" font-size="13">',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 1040" font-family="sans-serif" font-size="13">',
         "<title>The rooms of holdfast, who imports whom, and the way of one acquire</title>",
         (
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
             '<path d="M0,0 L8,4 L0,8 z" fill="#667"/></marker></defs>'
         ),
-        '<rect width="880" height="880" fill="#fff"/>',
+        '<rect width="880" height="1040" fill="#fff"/>',
     ]
     for here, there in drawn(arrows()):
         x1, y1, x2, y2 = _edge(here, there)
@@ -403,15 +443,15 @@ def svg() -> str:
             f'<text x="{x + 12}" y="{y + 43}">{escape(about)}</text>',
         ]
     lines.append('<text x="30" y="650" font-weight="bold">One acquire of a free lock</text>')
-    for number, (file, about) in ACQUIRE.items():
-        y = 654 + number * 26
+    bottom = 680 + len(ACQUIRE) * 40
+    for lane, x in LANES.items():
         lines += [
-            f'<circle cx="40" cy="{y - 4}" r="10" fill="#446"/>',
-            f'<text x="40" y="{y}" fill="#fff" text-anchor="middle">{number}</text>',
-            f'<text x="62" y="{y}" font-family="monospace">{escape(file)}</text>',
-            f'<text x="330" y="{y}">{escape(about)}</text>',
+            f'<text x="{x}" y="650" font-weight="bold" text-anchor="middle">{lane}</text>',
+            f'<line x1="{x}" y1="658" x2="{x}" y2="{bottom}" stroke="#aab" stroke-dasharray="3 4"/>',
         ]
-    lines.append(f'<text x="62" y="862">{escape(OTHERWISE)}</text>')
+    for number, step in ACQUIRE.items():
+        lines += _arrow(number, step, 650 + number * 40)
+    lines.append(f'<text x="30" y="{bottom + 24}">{escape(OTHERWISE)}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -421,3 +461,4 @@ if __name__ == "__main__":
         print(listed(name))
     if not sys.argv[1:]:
         PICTURE.write_text(svg(), encoding="utf-8")
+        PAGE.write_text(printed(), encoding="utf-8")

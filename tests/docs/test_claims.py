@@ -40,6 +40,9 @@ def test_the_architecture_page_shows_the_rooms_as_they_are() -> None:
     assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.svg(), (
         "PYTHONPATH=tests python -m docs.architecture"
     )
+    assert text == architecture.printed(), "PYTHONPATH=tests python -m docs.architecture"
+    read = text.partition(architecture.MARK)[0]
+    assert len(read.split()) <= 900, "the page is read in one go; the table at its end is looked up"
     top = [path for path in architecture.PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     names = [path.name + ("/" if path.is_dir() else "") for path in top if not path.name.startswith("__")]
     assert [name for name in names if f"`{name}`" not in text and name != "aio.py"] == []

@@ -94,7 +94,7 @@ OTHERS = {
     },
     "URL": {
         "_api/redlock.py": "it chooses the hint of an error",
-        "_local/guardian/parent.py": "it hides passwords in a text of which nobody knows whether it is a valid URL",
+        "_local/environment.py": "it hides passwords in a text of which nobody knows whether it is a valid URL",
         "_local/server/paths.py": "it parses the URL of a local server",
         "_net/url.py": "it is the module that parses URLs",
     },

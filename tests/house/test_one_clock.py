@@ -37,7 +37,8 @@ OTHERS = {
         "_runtime/drivers/aio_quorum.py": "a time limit that passes on the same clock as the timers of the event loop",
     },
     "guardian": {
-        "_local/guardian/parent.py": "it is the guardian of a command",
+        "_local/guardian/channel.py": "it tells the guardian of a command when the lease ends",
+        "_local/guardian/guardian.py": "it is the guardian of a command",
         "cli/supervise.py": GUARDIAN,
         "schedule/command.py": GUARDIAN,
     },

@@ -29,7 +29,7 @@ PROGRAM = str(Path(__file__).with_name("fork_server_program.py"))
 
 COMMAND = (
     *("holdfast.cli.run", "holdfast.cli.servers", "holdfast.cli.contact", "holdfast.cli.supervise", "holdfast.cli.terminal"),
-    *("holdfast._api.lock", "holdfast._runtime.drivers.sync", "holdfast._local.guardian.parent", "hiredis"),
+    *("holdfast._api.lock", "holdfast._runtime.drivers.sync", "holdfast._local.guardian.channel", "hiredis"),
 )
 """The modules that `holdfast run` imports, and most programs with a lock."""
 

@@ -109,6 +109,10 @@ def _schedule(
     seen: set[int],
     report: Report,
 ) -> None:
+    """Run one schedule of the search, which begins with ``choices``, and add to ``todo`` the schedules that branch off it.
+
+    The schedule ends early in a state that is in ``seen``. A violation of a rule is added to ``report``.
+    """
     given = len(choices)
     world = build()
     found: list[Violation] = []

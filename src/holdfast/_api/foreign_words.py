@@ -48,6 +48,7 @@ LOCKS = {
     "value": "pass limit= for the number of permits of a Semaphore",
     "permits": "pass limit= for the number of permits of a Semaphore",
     "on_expire": "pass on_lost= for a function to call when the lease is lost",
+    "labels": "pass label= for a text that other clients see beside host and pid",
 }
 """Hints for unknown options of locks, of `locked`, and of the other classes and functions that have no table of their own."""
 
@@ -102,7 +103,7 @@ SCHEDULES = {
         "crashed process, or finish_within= of run() and stop() for how long runs may go on"
     ),
     **dict.fromkeys(("timezone", "tz"), "pass tz= to the timetable, as in cron(..., tz='Europe/Berlin')"),
-    **dict.fromkeys(("max_workers", "max_instances", "executors"), "pass concurrency= for the runs of this process"),
+    **dict.fromkeys(("limit", "max_workers", "max_instances", "executors"), "pass concurrency= for the runs of this process"),
     **dict.fromkeys(("expire", "expires", "expiration", "ex", "px", "lease_time", "lease"), _OF_RUN),
     **dict.fromkeys(("interval", "sleep"), 'declare a job with @schedule.every("5m")'),
     **dict.fromkeys(("retry", "retries"), "pass on_crash= to a job, for what happens after a crash"),

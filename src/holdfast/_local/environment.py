@@ -1,11 +1,17 @@
-"""The URLs of the servers that the environment names."""
+"""The URLs of the servers that the environment names, and environments for commands, without the passwords in these URLs."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from holdfast._local.guardian.parent import VARIABLES, is_torn
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
+"""Names of environment variables that contain the URL of the server, or of several servers."""
 
 TORN = "blanks separate URLs, and one of the parts has no ://; write a blank in a password as %20"
 
@@ -24,3 +30,24 @@ def urls() -> list[str]:
                 raise ConfigError(f"{name}: {TORN}", parameter=name)
             return found
     return []
+
+
+def has_password(urls: str) -> bool:
+    """Return True if one of these URLs contains a password, or may contain one."""
+    if is_torn(urls):
+        return "@" in urls
+    return any(":" in url.rpartition("@")[0].replace("://", "", 1) or "password=" in url for url in urls.split())
+
+
+def is_torn(urls: str) -> bool:
+    """Return True if a blank seems to be inside a URL, as in a password, instead of between two URLs."""
+    _, *others = urls.split() or [""]
+    return any("://" not in url for url in others)
+
+
+def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
+    """Return the environment without server URLs that contain a password, because the command might print them.
+
+    With ``pass_url``, keep these URLs.
+    """
+    return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}

@@ -1,7 +1,7 @@
 """``holdfast run [options] NAME -- CMD...``: run a command under a lock.
 
 After checking the options, this process forks the guardian, a process that starts and ends the command
-(`holdfast._local.guardian.parent`). At this time, this process has only one thread, and holds no lock. Then this process
+(`holdfast._local.guardian.guardian`). At this time, this process has only one thread, and holds no lock. Then this process
 acquires the lock, runs the command while it watches the lease (`holdfast.cli.supervise`), and releases the lock.
 """
 
@@ -17,7 +17,8 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._clock import clock
-from holdfast._local.guardian.parent import GuardianChannel, launch, scrubbed
+from holdfast._local.environment import scrubbed
+from holdfast._local.guardian.channel import GuardianChannel, launch
 from holdfast.cli import output, servers
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration

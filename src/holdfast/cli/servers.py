@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast._local import environment
-from holdfast._local.guardian.parent import VARIABLES, has_password, is_torn
+from holdfast._local.environment import VARIABLES, has_password, is_torn
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 

@@ -1,6 +1,6 @@
 """Supervise the command of ``holdfast run`` between acquire and release: its signals, its terminal and its lease.
 
-The guardian (`holdfast._local.guardian.parent`), a process of its own, starts the command. After each renewal, this process
+The guardian (`holdfast._local.guardian.guardian`), a process of its own, starts the command. After each renewal, this process
 sends the guardian the new end of the lease, and the guardian kills the command before that time. If the lease is lost, this
 process has the guardian end the command at once. With ``--on-lost warn``, the command goes on without the lock. If the guardian
 itself is killed or does not answer, this process kills the command and all its descendants.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from holdfast._local.guardian.parent import GuardianChannel
+    from holdfast._local.guardian.channel import GuardianChannel
     from holdfast.cli.terminal import Terminal
 
 CONTINUED_WITHIN = 0.5

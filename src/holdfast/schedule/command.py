@@ -1,7 +1,7 @@
 """Commands as jobs. `Command` runs a program in its own process group, and never longer than the run's lease lasts.
 
-The guardian, a process of its own (`holdfast._local.guardian.parent`), starts the command. It ends the command before the lease
-expires, when the run is cancelled, or when this process is killed. So the command and its descendants have ended before
+The guardian, a process of its own (`holdfast._local.guardian.guardian`), starts the command. It ends the command before the
+lease expires, when the run is cancelled, or when this process is killed. So the command and its descendants have ended before
 another process runs the job (exceptions: ``docs/run-limits.md``).
 """
 
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from holdfast._api.options import seconds
 from holdfast._durations import Seconds
-from holdfast._local.guardian import parent, program
+from holdfast._local.environment import scrubbed
+from holdfast._local.guardian import channel, program
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost
 from holdfast.schedule.run import Cancelled
 
@@ -95,7 +96,7 @@ class Command:
         `Cancelled` if the run was cancelled.
         """
         environment = {
-            **parent.scrubbed(os.environ, self.pass_url),
+            **scrubbed(os.environ, self.pass_url),
             **self.env,
             "HOLDFAST_JOB": run.job,
             "HOLDFAST_SCHEDULED": f"{run.scheduled:.6f}".rstrip("0").rstrip("."),
@@ -104,7 +105,7 @@ class Command:
         read, write = os.pipe()
         try:
             try:
-                guardian = parent.spawn(self.argv, environment, output=write, directory=self.directory)
+                guardian = channel.spawn(self.argv, environment, output=write, directory=self.directory)
             except OSError as error:
                 raise JobFailed(f"cannot start the command: {error.strerror}: {error.filename}") from error
             finally:
@@ -141,7 +142,7 @@ def _signal_name(number: int) -> str:
 
 
 class _Execution:
-    def __init__(self, command: Command, run: Run, guardian: parent.GuardianChannel, output: int) -> None:
+    def __init__(self, command: Command, run: Run, guardian: channel.GuardianChannel, output: int) -> None:
         self.command, self.run, self.guardian, self.output = command, run, guardian, output
         self.pid = 0
         self.status: int | None = None

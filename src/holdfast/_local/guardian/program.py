@@ -10,7 +10,7 @@ On the end of file, or on SIGTERM, it kills CMD and its descendants, and removes
 at once with CMD's exit code. Until the owner closes the channel, it can read the logs in DIR. Then a forked copy of the program
 removes DIR.
 
-`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts.
+`holdfast._local.guardian.guardian` is the guardian of ``holdfast run``, built from the same parts.
 """
 
 from __future__ import annotations
