@@ -96,6 +96,8 @@ OTHERS = {
         "_api/redlock.py": "it chooses the hint of an error",
         "_local/environment.py": "it hides passwords in a text of which nobody knows whether it is a valid URL",
         "_local/server/paths.py": "it parses the URL of a local server",
+        "cli/output.py": "it hides passwords in a text that is printed, wherever a URL is in it",
+        "cli/servers.py": "it names the variable whose text is not a URL",
         "_net/url.py": "it is the module that parses URLs",
     },
     "endpoint": {
