@@ -136,11 +136,12 @@ CAPABILITIES = {
 """Each capability by its name. A public class whose algorithm is shared is listed under the algorithm's name."""
 
 ABOUT_ALL = {
-    "access-control", "apscheduler", "asyncio", "benchmarks", "capacity", "celery", "cluster", "coming-from",
-    "coming-from-redis-py", "command-line", "connect", "databases", "demo", "django", "doctor", "dogpile", "environment",
-    "errors", "exit-codes", "fastapi", "faults", "faults-of-objects", "getting-started", "glossary", "index", "keys",
-    "kubernetes", "ladder", "local-server", "managed", "promises", "recordings", "rq-dramatiq", "sentinel", "servers",
-    "signals", "subcommands", "testing", "threading", "tls", "troubleshooting", "upgrading", "web", "when-not",
+    "access-control", "apscheduler", "asyncio", "benchmark-details", "benchmarks", "capacity", "celery", "cluster",
+    "coming-from", "coming-from-redis-py", "command-line", "connect", "databases", "demo", "django", "doctor", "dogpile",
+    "environment", "errors", "exit-codes", "fastapi", "faults", "faults-of-objects", "getting-started", "glossary", "index",
+    "keys", "kubernetes", "ladder", "ladder-details", "local-server", "managed", "promises", "recordings", "rq-dramatiq",
+    "sentinel", "servers", "signals", "subcommands", "support", "testing", "threading", "tls", "troubleshooting", "upgrading",
+    "web", "when-not",
 }  # fmt: skip
 """Pages for users that are about no single capability."""
 
