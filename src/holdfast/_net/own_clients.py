@@ -7,16 +7,23 @@ from typing import Any, Literal
 
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sentinel import Sentinel
+from holdfast.errors import ConfigError
 
 
 def open_client(endpoint: Endpoint, api: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
     """Return a new redis-py client for an endpoint: one server, or the primary that Sentinels name.
 
-    ``decode``: whether the client returns str instead of bytes.
+    ``decode``: whether the client returns str instead of bytes. Raises ConfigError if redis-py is not installed.
     """
     package = "redis" if api == "sync" else "redis.asyncio"
+    try:
+        redis = importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "client: a transaction with a URL needs redis-py: pip install redis, or pass a client of valkey-py",
+            parameter="client",
+        ) from None
     options = {**_options(endpoint, package), "decode_responses": decode}
-    redis = importlib.import_module(package)
     if isinstance(endpoint.finder, Sentinel):
         watchers = endpoint.finder.watchers
         sentinels = importlib.import_module(f"{package}.sentinel").Sentinel(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import redis
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -43,6 +44,42 @@ def test_users_see_the_types_of_what_is_public() -> None:
     causes = [cause["message"] for one in unclear for cause in one["diagnostics"]]
     assert report["exportedSymbolCounts"]["withKnownType"] > 1000
     assert report["completenessScore"] >= 0.99, (sorted(one["name"] for one in unclear), causes)
+
+
+WITHOUT_VALKEY = """
+import redis
+import redis.asyncio
+import valkey  # type: ignore[import-not-found]
+
+import holdfast
+from holdfast import aio
+
+holdfast.Lock("redis://localhost", "x")
+holdfast.Lock(redis.Redis(), "x")
+holdfast.connect(redis.Redis()).cache("x")
+aio.Lock(redis.asyncio.Redis(), "x")
+holdfast.Lock(42, "x")  # type: ignore[arg-type]
+holdfast.Lock(redis.asyncio.Redis(), "x")  # type: ignore[arg-type]
+aio.Lock(redis.Redis(), "x")  # type: ignore[arg-type]
+"""
+
+
+@pytest.mark.turns("type checkers")
+def test_mypy_without_valkey(tmp_path: Path) -> None:
+    """The clients of valkey-py are known by their methods, so that the types are right where only redis-py is installed."""
+    site = Path(redis.__file__).parents[1]
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "redis").symlink_to(site / "redis")
+    (tmp_path / "site" / "holdfast").symlink_to(ROOT / "src" / "holdfast")
+    program = tmp_path / "program.py"
+    program.write_text(WITHOUT_VALKEY)
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\nstrict = true\nfollow_imports = silent\n")
+    options = ["--no-site-packages", "--config-file", str(config), "--cache-dir", str(tmp_path / "cache")]
+    command = [sys.executable, "-m", "mypy", *options, str(program)]
+    environment = {**os.environ, "MYPYPATH": str(tmp_path / "site")}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout == "Success: no issues found in 1 source file\n"
 
 
 @pytest.mark.parametrize("name", ["right", "wrong"])
