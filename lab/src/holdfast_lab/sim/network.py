@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast._core.lock.ports import Then
@@ -39,8 +40,9 @@ class World(Protocol):
     def post(self, pipe: Pipe) -> None:
         """Plan the arrival of the message that was added to a pipe last."""
 
-    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Append an event to the history."""
+    @property
+    def note(self) -> Callable[..., None]:
+        """Append an event to the history, with the arguments of `world.World.note`."""
 
 
 class Client(Protocol):
@@ -233,7 +235,7 @@ class Wire:
         self.channels: set[bytes] = set()
         """Channels that are subscribed on this connection."""
         self.in_flight: deque[Request] = deque()
-        self.up = Pipe(self, self._serve)
+        self.up = Pipe(self, partial(server.receive, self))
         self.down = Pipe(self, self._receive)
         self._alarm: Entry | None = None
         self.number = server.accept(self)
@@ -310,9 +312,6 @@ class Wire:
             request.then(Unknown(f"{self.server.name}: {why}", self.server.name), request.sent)
 
     # The server's end
-
-    def _serve(self, call: Call | End) -> None:
-        self.server.receive(self, call)
 
     def carry_out(self, call: Call | End) -> None:
         """Let the server carry out a call, and send the reply."""

@@ -161,10 +161,13 @@ class Server:
         world = self.world
         keyspace = self.keyspace
         keyspace.now = self._tick()
+        more = changes = False
         if self.refusing and (isinstance(call, RunScript) or call.args[0] != "SUBSCRIBE"):
             return [Refused(self.refusing, self.name)]
         if isinstance(call, RunScript):
             self.asked_for[call.script.name] += 1
+            changes = True
+            more = call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)}
             raw = self._run(call)
         elif call.args[0] == "SUBSCRIBE":
             channel = call.args[1]
@@ -174,6 +177,7 @@ class Server:
                 keyspace.subscribe(channel, 1)
             raw = [b"subscribe", channel, len(wire.channels)]
         else:
+            changes = call.args[0] != "PING"
             raw = keyspace.execute(*call.args)
         if world.trace:
             world.note("served", self.name, note=f"{call!r} -> {raw!r} at {self.wall():.6f}")
@@ -181,10 +185,8 @@ class Server:
             self._publish()
         if self._past is not None:
             self._remember()
-        if isinstance(call, RunScript) or call.args[0] not in {"PING", "SUBSCRIBE"}:
-            self.record_changes(
-                more=isinstance(call, RunScript) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)}
-            )
+        if changes:
+            self.record_changes(more=more)
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]

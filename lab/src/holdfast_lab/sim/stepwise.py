@@ -80,8 +80,8 @@ class Stepwise(World):
         """Kinds and targets of the faults so far. They are part of the state, because they excuse violations."""
         self._highest = 0
 
-    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        super().note(kind, who, lock, attempt, **facts)
+    def note(self, kind: str, who: str = "", *args: Any, **facts: Any) -> None:
+        super().note(kind, who, *args, **facts)
         if kind == "ask":
             self.floors[who] = self._highest
         elif kind == "taken" and not self.closed:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._core import permit
@@ -166,14 +165,15 @@ class Worker:
                     wire.close("interrupted")
         self.go(None, Cancelled())
 
-    @contextmanager
-    def operation(self) -> Iterator[None]:
+    def operation(self) -> Worker:
         """Mark the body of ``with`` as an operation of the library. A task that is cancelled in it cleans up undisturbed."""
+        return self
+
+    def __enter__(self) -> None:
         self.inside = True
-        try:
-            yield
-        finally:
-            self.inside = self.shielded = False
+
+    def __exit__(self, *_: object) -> None:
+        self.inside = self.shielded = False
 
     def discard(self) -> None:
         """End the coroutine after the history is over. It cannot send another request."""

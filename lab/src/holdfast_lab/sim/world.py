@@ -13,9 +13,10 @@ import random
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from heapq import heappop, heappush
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core.deadlock.wait_graph import WaitGraph
@@ -56,7 +57,8 @@ connection. If a task is cancelled, the connection stays open and drops the repl
 GOODBYE = 0.5
 """Seconds between the orderly closing of a process and its end."""
 
-NO_MUTEX: AbstractContextManager[object] = nullcontext()
+NO_MUTEX: AbstractContextManager[object] = RLock()
+"""The mutex of all processes. A simulation has one thread, so nothing ever waits for it."""
 
 
 class Told(Protocol):
@@ -106,11 +108,23 @@ class World:
         self._heap: list[Entry] = []
         self._number = 0
 
-    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
+    def note(
+        self,
+        kind: str,
+        who: str = "",
+        lock: str = "",
+        attempt: str = "",
+        *,
+        fence: int = 0,
+        until: float = 0.0,
+        since: float = 0.0,
+        note: str = "",
+        lease: str = "",
+        last: int = 0,
+    ) -> None:
         """Record an event at the current time, unless the world is closed."""
-        if self.closed:
-            return
-        self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
+        if not self.closed:
+            self.history.append(Event(self.now, kind, who, lock, attempt, fence, until, since, note, lease, last))
 
     def drawn_for(self, token: str) -> str:
         """Return the name of the acquisition that uses this token, or the token if no worker uses it.
@@ -169,15 +183,15 @@ class World:
         while working:
             if not heap:
                 raise Stuck
-            entry = heappop(heap)
-            if entry[2] is None:
+            at, _, what, args = heappop(heap)
+            if what is None:
                 continue
-            if entry[0] > until or self.steps >= steps:
+            if at > until or self.steps >= steps:
                 return False
-            if entry[0] > self.now:  # noqa: PLR1730 - in the innermost loop, max() would cost time
-                self.now = entry[0]
+            if at > self.now:  # noqa: PLR1730 - in the innermost loop, max() would cost time
+                self.now = at
             self.steps += 1
-            entry[2](*entry[3])
+            what(*args)
             if self.steps in planned:
                 for what in planned[self.steps]:
                     what()
@@ -185,11 +199,12 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         """Run the events of the next ``seconds`` of virtual time."""
-        until = self.now + seconds
-        while self._heap and self._heap[0][0] <= until:
-            at, _, what, args = heappop(self._heap)
+        heap, until = self._heap, self.now + seconds
+        while heap and heap[0][0] <= until:
+            at, _, what, args = heappop(heap)
             if what is not None:
-                self.now = max(self.now, at)
+                if at > self.now:  # noqa: PLR1730 - in the innermost loop, max() would cost time
+                    self.now = at
                 what(*args)
         self.now = until
 

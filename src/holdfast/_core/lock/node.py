@@ -110,18 +110,20 @@ class Node:
 
     def _wanted(self) -> set[bytes]:
         """Return the prefixes whose inboxes (pub/sub channels) should be subscribed. The caller holds the mutex."""
-        return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
+        wanted = self._reachable_prefixes.union(self.waiting.prefixes())
+        for listener in self.listeners.values():
+            wanted.add(listener.prefix)
+        return wanted
 
     def _tend_at(self) -> float:
         """Return the monotonic time, in seconds, at which to subscribe an inbox next, or to test its connection by a PING.
 
         The caller holds the mutex.
         """
-        wanted = self._wanted()
-        times = [self._inbox_at.get(prefix, 0.0) for prefix in wanted if not self.waiting.listens(prefix)]
-        if len(times) < len(wanted):
-            times.append(self._ping_at)
-        return min(times, default=float("inf"))
+        at = float("inf")
+        for prefix in self._wanted():
+            at = min(at, self._ping_at if self.waiting.listens(prefix) else self._inbox_at.get(prefix, 0.0))
+        return at
 
     def turn(self, now: float) -> None:
         """Send the requests that are due at monotonic time ``now``, and notify the owners of lost leases."""
@@ -177,13 +179,16 @@ class Node:
     def next_at(self) -> float:
         """Return the monotonic time, in seconds, at which `turn` must be called next. The caller holds the mutex."""
         at = min(
-            self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.wait_graph.at
+            self.renewing.next_at(),
+            self.waiting.next_at(),
+            self.commands.next_at(),
+            self.inbox.next_at(),
+            self.wait_graph.at,
+            self._tend_at(),
+            *self._looked_after.values(),
+            *[pending_undo.at for pending_undo in self._pending_undos],
         )
-        if self.active():
-            at = min(at, self.record_at)
-        at = min(at, *self._looked_after.values()) if self._looked_after else at
-        at = min(at, *(pending_undo.at for pending_undo in self._pending_undos)) if self._pending_undos else at
-        return min(at, self._tend_at())
+        return self.record_at if self.record_at < at and self.active() else at
 
     def state(self) -> tuple[object, ...]:
         """Return the part of the state that no other object has, and that decides what the next calls of `turn` do.
