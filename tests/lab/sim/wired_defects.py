@@ -329,6 +329,14 @@ WIRED = (
         "wired+objects",
     ),
     Mutation(
+        "room-for-one-unused",
+        "_net/aio_connection.py",
+        "_Protocol.buffer_updated",
+        Instead("self._on_room()", "if asked - len(self.in_flight) > 1: self._on_room()"),
+        "requests that wait for room on their connection are not sent when a single reply makes room",
+        "wired+objects",
+    ),
+    Mutation(
         "woken-by-an-old-clock",
         "_runtime/drivers/sync.py",
         "Driver.acquire",

@@ -150,4 +150,15 @@ local_queue.settle(attempt, None)""",
         "a lease with renew=False is extended when its process asks whether it still exists",
         "lock+mixed",
     ),
+    Mutation(
+        "undo-counted-before-it-is-sent",
+        "_core/lock/release.py",
+        "give_up",
+        Instead(
+            "if not attempt.may_be_on_server:\n    return",
+            "if not attempt.may_be_on_server:\n    return\nattempt.may_be_on_server = False",
+        ),
+        "an undo that is interrupted, and lost, is not sent again",
+        "lock+hurried",
+    ),
 )

@@ -702,36 +702,52 @@ class Overtaken(Theme):
 
 
 class Hurried(Theme):
-    """Threads are interrupted, and interrupted once more while they clean up, as by a user who presses Ctrl-C twice."""
+    """Threads are interrupted during a request, and once more while they clean up, as by a user who presses Ctrl-C twice.
+
+    The request is carried out or lost. In either case, a thread that is interrupted only once leaves nothing behind. A clean-up
+    that is interrupted may leave a lock on the server until its lease ends.
+    """
 
     name = "hurried"
     unjudged: ClassVar[frozenset[str]] = PEACE
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare hurried": 300}}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare interrupted": 3000, "rare hurried": 300}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - at random requests
+        rng = self._rng(seed, "waits")
+        profile.mishaps, profile.slow_share, profile.faults = 0.01, 0.0, []
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.wait = rng.choice((planned.wait, 0.3, 0.0))
 
     def begin(self, seed: int, world: World) -> None:
-        rng, span = self._rng(seed), 10 ** self._rng(seed, "span").uniform(-1.5, 1)
+        rng = self._rng(seed)
+        share, before = rng.choice((0.05, 0.2)), set[str]()
         for process in world.processes:
             process.api = "threads"
-        for _ in range(12):
-            world.at(world.now + span * rng.random(), self._interrupt, world, rng)
 
-    def _interrupt(self, world: World, rng: random.Random) -> None:
-        workers = [one for process in world.processes for one in process.workers if isinstance(one, Worker)]
-        inside = [worker for worker in workers if worker.inside and worker.asked is not None]
-        if inside:
-            worker = rng.choice(inside)
-            attempt = worker.acquisition
-            self._cancel(world, worker)
-            world.at(world.now + rng.choice((0.0, 0.003, 0.03)) * rng.random(), self._again, world, worker, attempt)
+        def interrupted(wire: Wire, call: Call) -> bool:  # noqa: ARG001 - any request
+            workers = [one for process in world.processes for one in process.workers if isinstance(one, Worker)]
+            worker = next((one for one in workers if one.name == wire.label), None)
+            if worker is None or not worker.inside or rng.random() >= share:
+                return False
+            world.rare["rare interrupted"] += 1
+            once_more = worker.acquisition in before
+            before.add(worker.acquisition)
+            self._interrupt(world, worker, once_more=once_more)
+            if rng.random() < 0.5:
+                world.at(world.now + 0.003 * rng.random(), self._again, world, worker, worker.acquisition)
+                return False
+            return rng.random() < 0.5
+
+        world.mishap = interrupted
 
     def _again(self, world: World, worker: Worker, attempt: str) -> None:
         if worker.inside and worker.asked is not None and worker.acquisition == attempt:
-            self._cancel(world, worker)
+            self._interrupt(world, worker, once_more=True)
             world.rare["rare hurried"] += 1
 
     @staticmethod
-    def _cancel(world: World, worker: Worker) -> None:
-        world.note("fault", worker.name, note="cancel", until=world.now)
+    def _interrupt(world: World, worker: Worker, *, once_more: bool) -> None:
+        world.note("fault", worker.name, note="cancel: once more" if once_more else "cancel", until=world.now)
         worker.cancel()
 
     def counts(self, world: World) -> Counter[str]:

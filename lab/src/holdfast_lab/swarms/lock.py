@@ -356,8 +356,9 @@ class LockHistory(History[Profile]):
 def limits(profile: Profile) -> Limits:
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
-    # A waiter does not learn that a lease was made shorter, but asks once a second.
-    lasting = profile.renew and profile.max_hold is None and profile.progress_within is None
+    # A waiter does not learn that a lease was made shorter or ended early, but asks once a second.
+    bounded = profile.progress_within or any(options.get("progress_within") for options in profile.mixed.values())
+    lasting = profile.renew and profile.max_hold is None and not bounded
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
     return Limits(

@@ -152,6 +152,8 @@ class Profile:
     """Names of the locks that workers with lock objects want, each as often as it is here."""
     ttls: tuple[float, ...] = (2.0, 6.0, 60.0)
     """Lengths in seconds of the leases of lock objects."""
+    crowd: bool = False
+    """True if, at the end, many tasks with lock objects send a request at the same moment."""
     stalls: float = 0.0
     """Probability that a thread that was woken, or an event loop, stalls for up to five seconds (`Machine.stall`)."""
     outages: list[tuple[float, float]] = field(default_factory=list)

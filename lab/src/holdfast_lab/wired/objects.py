@@ -32,6 +32,7 @@ from holdfast._api.base_lock import member_of
 from holdfast._api.lease import core_of
 from holdfast._api.lease_core import LeaseCore
 from holdfast._core.requests import Command, Outcome, TimedOut, Wait
+from holdfast._net.aio_connection import MAX_IN_FLIGHT
 from holdfast._net.sync_pool import Pool
 from holdfast._runtime.drivers import aio, sync
 from holdfast._runtime.keeper.inbox_wait import Slot
@@ -46,6 +47,9 @@ WORKING = 5
 
 STEPS = 16
 """Number of random steps of each worker before all faults are healed."""
+
+MANY = MAX_IN_FLIGHT + 100
+"""Number of requests of a crowd of tasks. This is more than a connection sends before it has got replies."""
 
 QUESTIONS = 4
 """Number of commands ECHO that a worker sends in a row."""
@@ -402,8 +406,20 @@ class ObjectHistory(History):
             # The first worker has noticed that its connection has ended. The others must not use connections of that time.
             if worker is workers[0] and self.profile.api == "shared" and self._ask_at_once(worker) < WORKING:
                 self._violated("T3", "a request gets no reply, on a connection that ended together with another one")
+        if self.profile.crowd:
+            await self._crowd(workers[0])
         await self._pause(10.0)
         self._nothing_left()
+
+    async def _crowd(self, worker: Worker) -> None:
+        """Check T3 for many tasks that each send a request at the same moment, on one connection."""
+        texts = [self._text() for _ in range(MANY)]
+        asked = [asyncio.ensure_future(worker.ask(Command(("ECHO", text), 1.0))) for text in texts]
+        for text, answer in zip(texts, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(answer, BaseException):
+                self._violated("T3", f"a request of many at once gets no reply, though nothing goes wrong any more: {answer}")
+            else:
+                self._belongs(answer, text)
 
 
 async def done(result: Any | Awaitable[Any]) -> Any:

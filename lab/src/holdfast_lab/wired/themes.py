@@ -128,6 +128,7 @@ class Objects(Theme):
         profile.faults = rng.choice(({}, {}, profile.faults))
         if profile.api == "sync" and rng.random() < 0.5:  # a request arrives after its undo, over another connection
             profile.faults, profile.impatient = {"late": 0.2}, 0.3
+        profile.crowd = profile.api == "asyncio" and self._rng(seed, "crowd").random() < 0.1
         if not profile.faults:
             profile.delay = min(profile.delay, 0.01)  # no reply is late
             profile.full_from = rng.choice((None, 15.0 * rng.random()))
