@@ -248,7 +248,7 @@ class FanoutPool:
         self._endpoints = endpoints
         self._process = process
         self.clock_estimate = ServerClockEstimate()
-        self.first_contact = FirstContact()
+        self.first_contact = FirstContact(due=True)
         self._idle: list[Fanout] = []
         """The fanouts that no thread uses. `clear` replaces the list."""
         self._open: weakref.WeakSet[Fanout] = weakref.WeakSet()

@@ -181,7 +181,8 @@ async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
     another ``max_ttl``. KeyConflict: the keys of the lock hold other data on too many servers. Too many means that the other
     servers are no majority.
     """
-    vote_round.check()
+    if mismatch := vote_round.misfit():
+        raise mismatch
     found = vote_round.conflict()
     if found is None:
         return
@@ -202,11 +203,9 @@ async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
 async def _meet(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
     """Ask the servers that have not answered yet which list they belong to, once in a process.
 
-    Raises ConfigMismatch if one of them belongs to another list. The others may answer for at most the time of one round.
+    If one of them belongs to another list, note this in ``vote_round``. They may answer for at most the time of one round.
     """
-    contact, server_set = attempt.first_contact, attempt.server_set
-    if contact is None or not contact.due:
-        return
+    server_set = attempt.server_set
     heard = AllAnswered(set(range(len(server_set.names))) - vote_round.answers.keys())
     if heard.awaited:
         ask = Command(("HGET", server_set.marker, "servers"), ANSWER_LIMIT_S)
@@ -214,17 +213,19 @@ async def _meet(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
         await Poll(calls, heard, attempt.spec.timeout)
     for number, answer in heard.answers.items():
         if isinstance(answer, Answer) and answer.value not in (None, server_set.digest.encode()):
-            raise config_mismatch({server_set.names[number]: OTHER_LIST}, "servers")
-    contact.due = False
+            vote_round.mismatch = config_mismatch({server_set.names[number]: OTHER_LIST}, "servers")
+    attempt.first_contact.due = vote_round.misfit() is not None
 
 
 async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None:
     """Turn the votes of a majority into a grant with one fence.
 
-    Return None if the lease has already ended, or too few servers confirm the fence.
+    Return None if the servers do not fit together, the lease has already ended, or too few servers confirm the fence.
     """
-    await _check(attempt, vote_round)
-    await _meet(attempt, vote_round)
+    if attempt.first_contact.due:
+        await _meet(attempt, vote_round)
+    if vote_round.misfit():
+        return None  # `take` undoes the votes first, and then raises the error
     spec, server_set = attempt.spec, attempt.server_set
     granted = vote_round.granted()
     length = spec.first_ttl - margin(spec.first_ttl)

@@ -89,8 +89,12 @@ class FirstContact:
 
     __slots__ = ("due",)
 
-    def __init__(self) -> None:
-        self.due = True
+    def __init__(self, *, due: bool) -> None:
+        self.due = due
+
+
+MET = FirstContact(due=False)
+"""For attempts whose servers are known to belong to one list."""
 
 
 class QuorumAttempt(Attempt):
@@ -107,7 +111,7 @@ class QuorumAttempt(Attempt):
         *,
         server_set: ServerSet,
         clock_estimate: ServerClockEstimate | None = None,
-        first_contact: FirstContact | None = None,
+        first_contact: FirstContact = MET,
         since: float = 0.0,
         slot: Slot | None = None,
         local_queue: Queue | None = None,
@@ -118,7 +122,6 @@ class QuorumAttempt(Attempt):
         self.server_set = server_set
         self.clock_estimate = clock_estimate or ServerClockEstimate()
         self.first_contact = first_contact
-        """None: the servers are known to belong to this list."""
         self.listener_id = ""
         """Id under which this waiter has subscribed to the servers' notifications; empty before it subscribes."""
         self.listening_on: set[int] = set()
@@ -325,6 +328,8 @@ class VoteRound(YesCount):
     def __init__(self, server_set: ServerSet) -> None:
         super().__init__(len(server_set.names), server_set.majority)
         self.server_set = server_set
+        self.mismatch: ConfigMismatch | None = None
+        """The error if a server has told only later that it belongs to another list."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return type(answer.value) is Yes
@@ -394,8 +399,8 @@ class VoteRound(YesCount):
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
-    def check(self) -> None:
-        """Raise ConfigMismatch if two names stand for the same server, or if servers have other settings.
+    def misfit(self) -> ConfigMismatch | None:
+        """Return an error if two names stand for the same server, or if servers have other settings; otherwise None.
 
         One server of another list is enough: a client with that list may have a majority without the other servers of this one.
         Servers with another ``max_ttl`` refuse their votes, and no more, as long as the others can be a majority.
@@ -406,11 +411,12 @@ class VoteRound(YesCount):
             other = seen.setdefault(run, number)
             if other != number:
                 pair = f"{self.server_set.names[other]} and {self.server_set.names[number]}"
-                raise ConfigMismatch(f"{pair} are the same server (same run id): its votes would count twice", "servers")
+                return ConfigMismatch(f"{pair} are the same server (same run id): its votes would count twice", "servers")
         others = self.replies(ConfigDiffers)
         other_lists = [reply for reply in others if reply.about == "servers"]
         if other_lists or len(self.server_set.names) - len(others) < self.server_set.majority:
-            raise config_mismatch(self.verdicts(), (other_lists or others)[0].about)
+            return config_mismatch(self.verdicts(), (other_lists or others)[0].about)
+        return self.mismatch
 
 
 def config_mismatch(verdicts: dict[str, str], parameter: str) -> ConfigMismatch:
