@@ -24,7 +24,7 @@ from redis.retry import Retry
 
 import holdfast
 from holdfast._core.names import PREFIX, marker_key, quarantine_key
-from holdfast._local.server.supervisor import BOOT, SOCKET, Connection
+from holdfast._local.server.supervisor import BOOT, SOCKET, SocketConnection
 from support.levels import level
 from support.loops import choose, use_the_chosen
 from support.servers import private
@@ -216,7 +216,7 @@ def _end_local(directory: Path, lock: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         for name in (SOCKET, BOOT):
-            with suppress(OSError), closing(Connection(str(directory / name), 5)) as connection:
+            with suppress(OSError), closing(SocketConnection(str(directory / name), 5)) as connection:
                 connection("SHUTDOWN")
         time.sleep(0.002)
     pytest.fail(f"the local server in {directory} did not end")

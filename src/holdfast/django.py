@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 
 from holdfast._api.rlock import depth, unfinished
-from holdfast._api.transaction_end import Holding, enter, explain
+from holdfast._api.transaction_end import HeldUntilEnd, enter, explain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _in_transaction(using: str | None) -> Any:
     return connection
 
 
-class _Ending(Holding):
+class _Ending(HeldUntilEnd):
     """The leases to release at the end of one transaction. Django calls this object after the commit.
 
     After a rollback, Django calls nothing, but drops its reference to this object, and ``__del__`` releases the leases.

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
-from holdfast._api.transaction_end import Holding, enter, enter_in_loop
+from holdfast._api.transaction_end import HeldUntilEnd, enter, enter_in_loop
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
@@ -63,7 +63,7 @@ def hold(target: Any, lock: Any) -> Any:
     return holding.has(lock) or enter(lock, holding)
 
 
-async def _hold_in_loop(holding: Holding, lock: BaseAioLock[Any]) -> AioLease:
+async def _hold_in_loop(holding: HeldUntilEnd, lock: BaseAioLock[Any]) -> AioLease:
     lease: AioLease = holding.has(lock) or await enter_in_loop(lock, holding)
     return lease
 
@@ -80,7 +80,7 @@ def release_after(target: Any, lease: Any) -> None:
     _holding(target, lease).add(lease)
 
 
-def _holding(target: Any, what: Any) -> Holding:
+def _holding(target: Any, what: Any) -> HeldUntilEnd:
     """Return the leases held until the transaction of ``target`` has ended; begin that transaction if none has begun.
     Raises TypeError."""
     if hasattr(target, "registry"):
@@ -125,7 +125,7 @@ def _joined(session: Session) -> Connection | None:
     return None if ends else bind
 
 
-class _Of(Holding):
+class _Of(HeldUntilEnd):
     def _await(self, lease: Any, given_back: Coroutine[Any, Any, None]) -> None:
         if in_greenlet():  # as asyncio sessions and connections do themselves
             await_only(given_back)
@@ -183,7 +183,7 @@ class _OfConnection(_Of):
         self.end()
 
 
-def _of_connection(connection: Connection) -> Holding:
+def _of_connection(connection: Connection) -> HeldUntilEnd:
     info = connection.connection.record_info
     if info is None:
         raise TypeError("a detached connection never returns to its pool, so its lock would not be released: use a pooled one")
@@ -192,7 +192,7 @@ def _of_connection(connection: Connection) -> Holding:
         pool = connection.engine.pool
         if not event.contains(pool, "checkin", _checked_in):
             event.listen(pool, "checkin", _checked_in)
-    holding: Holding = info[KEY]
+    holding: HeldUntilEnd = info[KEY]
     return holding
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from holdfast.cli import main
 from holdfast_lab import ladder
-from holdfast_lab.explore import Report
+from holdfast_lab.explore import SearchReport
 from holdfast_lab.ladder import rungs
 
 
 @pytest.fixture(autouse=True)
 def cured(monkeypatch: pytest.MonkeyPatch) -> None:
     """That the cures survive is searched by the tests of the ladder itself, for seconds. Here is what is said of it."""
-    monkeypatch.setattr(rungs, "survives", lambda _rung, _scenario: Report(states=5, schedules=7, covered=True))
+    monkeypatch.setattr(rungs, "survives", lambda _rung, _scenario: SearchReport(states=5, schedules=7, covered=True))
 
 
 @pytest.mark.turns("demo")
@@ -52,7 +52,7 @@ def test_a_cure_that_does_not_survive_is_no_success(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = next(ladder.climb())
-    not_covered = first._replace(survived=Report(schedules=5))
+    not_covered = first._replace(survived=SearchReport(schedules=5))
     monkeypatch.setattr(ladder, "climb", lambda: iter([not_covered]))
     assert main(["demo", "ladder", *["--json"] * as_json]) == 1
     out = capsys.readouterr().out

@@ -713,7 +713,7 @@ def test_a_group_whose_number_may_be_a_strangers_is_sent_nothing(monkeypatch: py
 
 
 def test_without_a_proc_of_its_own_only_the_children_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [descendants.Process(7, 1, 7, 7, 1)]
+    found = [descendants.OsProcess(7, 1, 7, 7, 1)]
     monkeypatch.setattr(descendants, "children", lambda: found)
     monkeypatch.setattr(descendants, "own_proc", lambda: False)
     monkeypatch.setattr(descendants, "read_process", None)

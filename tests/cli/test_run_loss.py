@@ -32,7 +32,7 @@ from cli.commands import (
 from holdfast._local.guardian import program
 from holdfast.cli import supervise
 from holdfast.cli.output import EX_LOST
-from holdfast.cli.supervise import Supervisor, Terms
+from holdfast.cli.supervise import CommandOptions, Supervisor
 
 if TYPE_CHECKING:
     import subprocess
@@ -75,7 +75,7 @@ def ends(client: redis.Redis, name: str) -> float:
 WITH_MARGIN = """
 import sys
 from holdfast.cli import main, supervise
-supervise.Terms.margin = float(sys.argv.pop(1))
+supervise.CommandOptions.margin = float(sys.argv.pop(1))
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -128,7 +128,7 @@ class Told:
 def test_a_pause_while_the_lease_is_looked_at_makes_the_deadline_early_and_never_late() -> None:
     guardian: Any = Told()
     unused: Any = None
-    lease, terms = Paused(10.0), Terms(ttl=10.0, kill_after=1.0, on_lost="term", max_runtime=math.inf)
+    lease, terms = Paused(10.0), CommandOptions(ttl=10.0, kill_after=1.0, on_lost="term", max_runtime=math.inf)
     Supervisor(
         guardian=guardian, signals=unused, terminal=unused, lease=lease, terms=terms, error=unused, notice=unused
     )._look_at_lease()

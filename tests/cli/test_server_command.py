@@ -20,7 +20,7 @@ import redis
 
 from holdfast._local.server import binary, local, paths, private
 from holdfast._local.server.process import PrivateServer, _free_port, make_private
-from holdfast._local.server.supervisor import Connection
+from holdfast._local.server.supervisor import SocketConnection
 from holdfast.cli import main
 
 
@@ -61,7 +61,7 @@ def test_status_of_a_server_that_does_not_run_starts_none(server_command: Comman
 
 
 def test_status_of_one_that_runs(server_command: Command, local_url: str) -> None:
-    with closing(Connection(local.ensure(local_url), 5)) as client:
+    with closing(SocketConnection(local.ensure(local_url), 5)) as client:
         client("SET", "a", "1")
         pid = int(client.info("server")["process_id"])
         code, out, _ = server_command("status", "--json")
@@ -77,7 +77,7 @@ def test_status_of_one_that_runs(server_command: Command, local_url: str) -> Non
 
 
 def test_stop(server_command: Command, local_url: str) -> None:
-    with closing(Connection(local.ensure(local_url), 5)) as client:
+    with closing(SocketConnection(local.ensure(local_url), 5)) as client:
         client("SET", "hf:{job}", "token", "PX", "60000")
         pid = int(client.info("server")["process_id"])
     assert server_command("stop") == (0, f"stopped (pid {pid})\n", "")
@@ -85,14 +85,14 @@ def test_stop(server_command: Command, local_url: str) -> None:
     assert server_command("stop") == (0, "not running\n", "")
     code, out, _ = server_command("stop", "--json")
     assert (code, json.loads(out)) == (0, {"stopped": False, "pid": None})
-    with closing(Connection(local.ensure(local_url), 5)) as client:
+    with closing(SocketConnection(local.ensure(local_url), 5)) as client:
         assert client("GET", "hf:{job}") == "token"
     assert json.loads(server_command("stop", "--json")[1])["stopped"] is True
 
 
 def test_one_that_hangs_is_reported(server_command: Command, local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.cli.server._PATIENCE", 0.05)
-    with closing(Connection(local.ensure(local_url), 5)) as client:
+    with closing(SocketConnection(local.ensure(local_url), 5)) as client:
         pid = int(client.info("server")["process_id"])
         os.kill(pid, signal.SIGSTOP)
         try:

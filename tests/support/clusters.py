@@ -31,7 +31,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
-from holdfast._local.server.supervisor import Connection
+from holdfast._local.server.supervisor import SocketConnection
 from holdfast.errors import ServerError
 from support.servers import PrivateServer, private
 
@@ -99,7 +99,7 @@ class Cluster:
 
     def call(self, node: PrivateServer, *command: str) -> Any:
         """Send one command to a node. Raises OSError for an error reply."""
-        with closing(Connection(node.socket, 5)) as connection:
+        with closing(SocketConnection(node.socket, 5)) as connection:
             if self._password:
                 connection("AUTH", self._password)
             return connection(*command)

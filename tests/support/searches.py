@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast_lab.explore import Report
+from holdfast_lab.explore import SearchReport
 from support.sources import turn
 
 SEARCHES = 8
@@ -20,11 +20,11 @@ def in_turn(name: str) -> bool:
     return turn(f"search {name}") % SEARCHES == 0
 
 
-def search(scenario: Any, *, whole: bool = False) -> Report:
+def search(scenario: Any, *, whole: bool = False) -> SearchReport:
     """Search a scenario, and check that no schedule violates a rule. If ``whole`` is False and it is not the turn of the
     scenario, at most `FIRST` schedules are run."""
     whole = whole or in_turn(scenario.name)
-    report: Report = scenario.explore() if whole else scenario.explore(most=FIRST, broad=True)
+    report: SearchReport = scenario.explore() if whole else scenario.explore(most=FIRST, broad=True)
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     what = [str(violation) for found in report.found for violation in found.violations]
     assert what == [], f"python -m holdfast_lab replay {scenario.name}:{choices}"

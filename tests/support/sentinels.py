@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast._local.server.supervisor import Connection
+from holdfast._local.server.supervisor import SocketConnection
 from support.servers import PrivateServer, private
 
 HASTE = {
@@ -101,7 +101,7 @@ class Sentinels:
 
     def command(self, server: PrivateServer, *words: str) -> Any:
         """The reply of one of the servers; OSError if it refuses, or is not there."""
-        with contextlib.closing(Connection(server.socket, 5)) as connection:
+        with contextlib.closing(SocketConnection(server.socket, 5)) as connection:
             if self.password and server in self.servers:
                 connection("AUTH", self.password)
             return connection(*words)
@@ -185,7 +185,7 @@ class Sentinels:
     def replicated(self) -> None:
         """Wait until the replicas that are alive have all that was written to the primary before."""
         primary = self.primary
-        with contextlib.closing(Connection(primary.socket, PATIENCE)) as connection:
+        with contextlib.closing(SocketConnection(primary.socket, PATIENCE)) as connection:
             if self.password:
                 connection("AUTH", self.password)
             # On an idle connection WAIT proves nothing: it waits for what was written on the same one.
@@ -203,7 +203,7 @@ class Sentinels:
 
     def _online(self, primary: PrivateServer) -> int:
         """How many replicas follow; 0 while it closes all connections, as one does that becomes a replica itself."""
-        with contextlib.suppress(OSError), contextlib.closing(Connection(primary.socket, 5)) as connection:
+        with contextlib.suppress(OSError), contextlib.closing(SocketConnection(primary.socket, 5)) as connection:
             if self.password:
                 connection("AUTH", self.password)
             return sum("state=online" in value for value in connection.info("replication").values())

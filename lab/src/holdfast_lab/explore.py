@@ -38,7 +38,7 @@ Judge = Callable[[list[Event]], list[Violation]]
 
 
 @dataclass(slots=True)
-class Found:
+class Counterexample:
     """A schedule whose history violates a rule."""
 
     choices: list[int]
@@ -47,7 +47,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Report:
+class SearchReport:
     """The result of an exhaustive search: how much was searched, and which schedules violate a rule."""
 
     states: int = 0
@@ -60,7 +60,7 @@ class Report:
     deepest: int = 0
     covered: bool = False
     """True if the search has run all stored schedules."""
-    found: list[Found] = field(default_factory=list)
+    found: list[Counterexample] = field(default_factory=list)
 
 
 def explore(
@@ -71,15 +71,15 @@ def explore(
     most: int = 1_000_000,
     stop_at: int = 1,
     broad: bool = False,
-    progress: Callable[[Report], None] | None = None,
+    progress: Callable[[SearchReport], None] | None = None,
     judge: Judge | None = None,
-) -> Report:
+) -> SearchReport:
     """Run schedules until all are covered, ``most`` were run, or ``stop_at`` of them violated a rule.
 
     If ``broad`` is True, the search is breadth first. If ``judge`` is None, the rules of locks apply, with these ``limits``.
     ``progress`` is called with the report after every 200 schedules.
     """
-    report = Report()
+    report = SearchReport()
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
     while todo and report.schedules < most and len(report.found) < stop_at:
@@ -107,7 +107,7 @@ def _schedule(
     choices: list[int],
     todo: list[list[int]],
     seen: set[int],
-    report: Report,
+    report: SearchReport,
 ) -> None:
     """Run one schedule of the search, which begins with ``choices``, and add to ``todo`` the schedules that branch off it.
 
@@ -150,7 +150,7 @@ def _schedule(
     report.deepest = max(report.deepest, len(choices))
     found += judge(world.history)
     if found:
-        report.found.append(Found(choices, found, world.history))
+        report.found.append(Counterexample(choices, found, world.history))
 
 
 def replay(

@@ -15,7 +15,7 @@ from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._core.lock.spec import Spec, answer_within, milliseconds
 from holdfast._core.rendezvous import barrier
-from holdfast._core.rendezvous.barrier import BarrierSpec, Broken, Participant
+from holdfast._core.rendezvous.barrier import BarrierBroken, BarrierSpec, Participant
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
@@ -72,7 +72,7 @@ class BaseBarrier(Named, Steps, Generic[Client]):
         """The number of participants that have to wait at the barrier before all of them go on."""
         return self._meeting.parties
 
-    def _broken(self, broken: Broken, record: bytes | None) -> BrokenBarrier:
+    def _broken(self, broken: BarrierBroken, record: bytes | None) -> BrokenBarrier:
         """Return the BrokenBarrier for an internal error. ``record`` describes the process that broke the barrier."""
         by = describe(record, broken.process)
         if broken.why == "reset":
@@ -106,7 +106,7 @@ class BaseBarrier(Named, Steps, Generic[Client]):
         try:
             with self._in_words("parties"):
                 return await self._caller.run(operation, key, self._what)
-        except Broken as broken:
+        except BarrierBroken as broken:
             found = broken
         raise self._broken(found, await self._caller.run(error_map.record_of(found.process, key), key, self._what))
 

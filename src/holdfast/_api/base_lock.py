@@ -36,7 +36,7 @@ L = TypeVar("L", bound="BaseLease")
 T = TypeVar("T")
 
 
-class Member(NamedTuple):
+class MultiLockMember(NamedTuple):
     """The internals of a lock, for other internal code such as `MultiLock`. A lock reveals nothing else."""
 
     lock: BaseLock[Any, Any]
@@ -69,9 +69,9 @@ class Member(NamedTuple):
     holder: Callable[[Busy], Coroutine[Any, Any, bytes | None]]
 
 
-def member_of(lock: Any) -> Member:
+def member_of(lock: Any) -> MultiLockMember:
     """Return the internals of a lock that a user has passed to holdfast, for other internal code."""
-    member: Member = lock._as_member()  # noqa: SLF001 - the only door between a lock that users hold and internal code
+    member: MultiLockMember = lock._as_member()  # noqa: SLF001 - the only door between a lock that users hold and internal code
     return member
 
 
@@ -174,8 +174,8 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     def _start(self) -> None:
         raise NotImplementedError
 
-    def _as_member(self) -> Member:
-        return Member(
+    def _as_member(self) -> MultiLockMember:
+        return MultiLockMember(
             lock=self,
             spec=self._spec,
             wait=self._wait,

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast._core import control_records, names
 from holdfast._core.inspect import scan
-from holdfast._core.inspect.scan import Hold, Seen, Sight, Standing
+from holdfast._core.inspect.scan import HolderReport, LockReports, Sight, WaiterReport
 
 KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
 """Kinds of objects, as the first word of their record on the server."""
@@ -143,7 +143,7 @@ class Broken:
 # From the servers' answers to facts
 
 
-def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
+def describe(seen: LockReports, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
     """Return the facts about a lock. If its servers disagree, the holders that most servers name are returned."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
@@ -194,12 +194,12 @@ def _party(process: str, record: bytes | None, key: bytes) -> dict[str, Any]:
     return {"process": process, "host": said.host, "pid": said.pid, "label": said.label_of(key) or None}
 
 
-def _who(one: Hold | Standing, seen: Seen) -> dict[str, Any]:
+def _who(one: HolderReport | WaiterReport, seen: LockReports) -> dict[str, Any]:
     record = seen.records.get(names.record_key(names.home(one.process, seen.key), one.process))
     return _party(one.process[: names.PROCESS], record, seen.key)
 
 
-def _holder(hold: Hold, sight: Sight, seen: Seen) -> Holder:
+def _holder(hold: HolderReport, sight: Sight, seen: LockReports) -> Holder:
     ours = bool(hold.process and hold.fence)
     since = min(hold.fence / 1e6, sight.now) if ours else None
     return Holder(
@@ -213,7 +213,7 @@ def _holder(hold: Hold, sight: Sight, seen: Seen) -> Holder:
     )
 
 
-def _waiter(one: Standing, now: float, seen: Seen) -> Waiter:
+def _waiter(one: WaiterReport, now: float, seen: LockReports) -> Waiter:
     return Waiter(
         **_who(one, seen),
         waited=max(0.0, now - one.since),

@@ -115,7 +115,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
                 told=any(answer.told for answer in done),
                 handed_over=any(answer.heir for answer in done),
             )
-        if any(isinstance(answer, break_lock.Changed) for answer in answers):
+        if any(isinstance(answer, break_lock.OtherHolder) for answer in answers):
             why = "another client holds the lock now; ask again who holds it"
             raise HolderChanged(f"lock {lock.name!r} was not broken: {why}", name=lock.name, key=text(lock.key))
         return None

@@ -37,7 +37,7 @@ T = TypeVar("T")
 log = logger("holdfast")
 
 
-class Watch(Protocol):
+class KeeperOfLease(Protocol):
     """The methods of the keeper (background thread that renews leases) that a lease calls."""
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
@@ -58,11 +58,11 @@ class Home(Protocol):
         """True in the process that this object was created for; False in a child forked from it."""
 
     @property
-    def keeper(self) -> Watch:
+    def keeper(self) -> KeeperOfLease:
         """The keeper (background thread), which is started if it does not run yet."""
 
     @property
-    def running_keeper(self) -> Watch | None:
+    def running_keeper(self) -> KeeperOfLease | None:
         """The keeper (background thread); None if it does not run."""
 
     def clock(self) -> float:

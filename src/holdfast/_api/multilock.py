@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
-from holdfast._api.base_lock import BaseLock, Member, member_of
+from holdfast._api.base_lock import BaseLock, MultiLockMember, member_of
 from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, Steps, complete, of_asyncio
 from holdfast._api.foreign_words import MULTILEASE_METHODS, ForeignMethods
@@ -38,7 +38,9 @@ M = TypeVar("M", bound="BaseMultiLease")
 K = TypeVar("K", bound=BaseLock[Any, Any])
 
 
-def find(client: object, locks: object, make: type[K], kind: type[BaseLock[Any, Any]], options: dict[str, Any]) -> list[Member]:
+def find(
+    client: object, locks: object, make: type[K], kind: type[BaseLock[Any, Any]], options: dict[str, Any]
+) -> list[MultiLockMember]:
     """Return the locks to be acquired, sorted by server and key. All clients use this order. Raises ConfigError."""
     if locks is None:
         client, locks = None, client
@@ -78,11 +80,11 @@ def _bad(why: str) -> ConfigError:
     return ConfigError(f"locks: {why}", parameter="locks")
 
 
-def _place(member: Member) -> tuple[str, bytes]:
+def _place(member: MultiLockMember) -> tuple[str, bytes]:
     return ", ".join(_servers(member)), member.spec.keys[0]
 
 
-def _servers(member: Member) -> list[str]:
+def _servers(member: MultiLockMember) -> list[str]:
     """Return the addresses of a lock's servers, in a form that is the same for all clients.
 
     For a Cluster, this is one text; for servers that vote, their sorted addresses; for a primary that is found through
@@ -98,7 +100,7 @@ class Part:
     group: Hashable
     attempt: Attempt
 
-    def __init__(self, whole: Whole, member: Member, driver: Any, home: Any) -> None:
+    def __init__(self, whole: Whole, member: MultiLockMember, driver: Any, home: Any) -> None:
         self.member = member
         self.home = home
         self.group = _group(member)
@@ -193,7 +195,7 @@ class Whole:
         self.core: BaseMultiCore | None = None
         """The internal object of the lease of all locks; None before all of them are held."""
 
-    def begin(self, members: Sequence[Member], drivers: Sequence[Any]) -> Any:
+    def begin(self, members: Sequence[MultiLockMember], drivers: Sequence[Any]) -> Any:
         """Start an attempt with these locks and their drivers, and return the driver that runs the operation."""
         main = drivers[0]
         self.parts = [
@@ -215,7 +217,7 @@ class Whole:
         return multilock.undo(self.parts)
 
 
-def _group(member: Member) -> Hashable:
+def _group(member: MultiLockMember) -> Hashable:
     spec, endpoint = member.spec, member.endpoint()
     if isinstance(endpoint, tuple) or spec.quarantine or spec.replicas or spec.permits is not None:
         return None
@@ -236,7 +238,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
     name: Any
     _makes_core: Callable[..., BaseMultiCore]
     """Class of the internal object of the lease of all locks."""
-    _members: list[Member]
+    _members: list[MultiLockMember]
     _spec: Any
     _tally: Tally
     _on_lost: Callable[..., object] | None

@@ -27,7 +27,7 @@ from holdfast._core.names import start
 from holdfast._core.requests import Refused, WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import MAX_SIZE
-from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy, Record
+from holdfast._core.single_flight.flight import EntrySpec, FoundValue, Load, Loading, LookupPolicy, StoredValue
 from holdfast._durations import Seconds
 from holdfast._log import of_the_user
 from holdfast._net.clients import AsyncClient, Connected, SyncClient
@@ -64,7 +64,7 @@ class Outcome(Generic[T_co]):
     """Fence of the run that returned the value; 0 if the call was skipped."""
 
 
-class Job(NamedTuple):
+class OnceCall(NamedTuple):
     """A key of `once`, and the entry on the server where its lease and its result are stored."""
 
     name: str
@@ -87,7 +87,7 @@ class Running:
 
     outer: Running | None
 
-    def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
+    def __init__(self, me: object, job: OnceCall, attempt: Attempt, load: Load, process: Process) -> None:
         self.me = me
         """The thread or task that makes the call."""
         self.outer = _running.get()
@@ -145,7 +145,7 @@ class Running:
         return 0.0 if self.over else self.load.remaining(self._process.clock())
 
 
-def lease_lost(job: Job, load: Load) -> LeaseLost:
+def lease_lost(job: OnceCall, load: Load) -> LeaseLost:
     reason = load.lost or load.held_lease.why_over
     return LeaseLost(
         f"{job.what} (fence {load.fence}) lost its lease while it ran: {reason}; its result is not stored, and another call "
@@ -190,7 +190,7 @@ class BaseOnce(Steps):
         return current()
 
     @staticmethod
-    async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:
+    async def _call_leased(job: OnceCall, load: Load, function: Callable[[], Any]) -> Any:
         """Call the function of the user under its lease. In asyncio, await it, and cancel it if the lease is lost."""
         raise NotImplementedError
 
@@ -227,14 +227,14 @@ class BaseOnce(Steps):
         self._ignore = checked_ignore(ignore)
         self._max_size = checked_size(max_size)
         start(prefix)
-        self._job: Callable[[str], Job] = functools.lru_cache(1024)(self._made)
+        self._job: Callable[[str], OnceCall] = functools.lru_cache(1024)(self._made)
         """Function that returns the (cached) job of a filled-in key. Raises ConfigError if the key is empty or too long."""
         self._job(template)  # Refuses a bad key now, not at the first call.
 
     def __repr__(self) -> str:
         return f"<holdfast once {self._template!r} on {self._caller.address}>"
 
-    def _made(self, name: str) -> Job:
+    def _made(self, name: str) -> OnceCall:
         prefix = f"{self._prefix}once:"
         entry = flight.entry_spec(
             prefix,
@@ -246,7 +246,7 @@ class BaseOnce(Steps):
             max_size=self._max_size,
             keeps=True,
         )
-        return Job(name, entry, self._caller.address)
+        return OnceCall(name, entry, self._caller.address)
 
     def _decorated(self, function: Callable[..., Any]) -> Any:
         filled = self._filled(function)
@@ -269,13 +269,13 @@ class BaseOnce(Steps):
         refuse_unstorable(function, self._codec.kind)
         return Filled(function, self._template, ignore=self._ignore)
 
-    def _named(self, fields: dict[str, object]) -> Job:
+    def _named(self, fields: dict[str, object]) -> OnceCall:
         """Return the job for a call that passes the fields of the key by name. Raises TypeError if other fields are passed."""
         if fields.keys() != set(self._fields):
             raise TypeError(f"the key {self._template!r} is filled from {self._fields}, not from {sorted(fields)}")
         return self._job(self._template.format(**fields))
 
-    def _refuse_itself(self, me: object, job: Job) -> None:
+    def _refuse_itself(self, me: object, job: OnceCall) -> None:
         """Raise ConfigError if the function is called inside itself with the same key. The call would wait for itself."""
         ours = (me, job.server, job.entry.value)
         if any((running.me, running.job.server, running.job.entry.value) == ours for running in _calls()):
@@ -287,11 +287,11 @@ class BaseOnce(Steps):
 
     # Flows
 
-    async def _forget(self, job: Job) -> bool:
+    async def _forget(self, job: OnceCall) -> bool:
         dropped: bool = await self._caller.run(flight.delete(job.entry), job.entry.value, job.what)
         return dropped
 
-    async def _run(self, job: Job, function: Callable[[], Any]) -> Outcome[Any]:
+    async def _run(self, job: OnceCall, function: Callable[[], Any]) -> Outcome[Any]:
         attempt = Attempt(job.entry.spec)
         try:
             return await self._outcome(job, attempt, function)
@@ -303,11 +303,11 @@ class BaseOnce(Steps):
                 await self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
             raise
 
-    async def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], Any]) -> Outcome[Any]:
+    async def _outcome(self, job: OnceCall, attempt: Attempt, function: Callable[[], Any]) -> Outcome[Any]:
         me, started = self._this_task(), clock()
         self._refuse_itself(me, job)
         driver, found = await self._look(job, attempt)
-        if isinstance(found, Found):
+        if isinstance(found, FoundValue):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             record = await self._run_on(driver, error_map.record_of(found.process, job.entry.spec.keys[0]))
@@ -323,19 +323,19 @@ class BaseOnce(Steps):
         await self._run_on(driver, self._succeeded(running, value))
         return Outcome(value, "ran", found.fence)
 
-    async def _look(self, job: Job, attempt: Attempt) -> tuple[Any, Found | Load | Loading]:
+    async def _look(self, job: OnceCall, attempt: Attempt) -> tuple[Any, FoundValue | Load | Loading]:
         """Find a stored result or a running call; else acquire the lease."""
         try:
             driver = await self._caller.driver(job.entry.value)
             found = await self._run_on(driver, flight.get_or_lease(job.entry, self._policy, attempt))
         except (WireError, KeyConflict) as error:
             raise refuse(job, error) from error_map.cause(error)
-        assert isinstance(found, Found | Load | Loading)
+        assert isinstance(found, FoundValue | Load | Loading)
         return driver, found
 
     # Results of earlier runs
 
-    def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
+    def _replayed(self, job: OnceCall, record: StoredValue) -> Outcome[Any]:
         """Return the outcome of an earlier run, or raise its stored exception. Raises ResultNotKept and HoldfastError."""
         if record.kind == flight.MARK:
             reason = record.data.decode(errors="replace")
@@ -359,7 +359,7 @@ class BaseOnce(Steps):
         error.add_note(f"{job.what} ran before, and this exception was stored: the function has not run now")
         raise error
 
-    def _in_progress(self, job: Job, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
+    def _in_progress(self, job: OnceCall, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
         if self._busy == "skip":
             return Outcome(None, "skipped", 0)
         holder = describe(who, loading.process)
@@ -443,7 +443,7 @@ def _cut(reason: str) -> bytes:
     return reason.encode(errors="backslashreplace")[:500].decode(errors="ignore").encode()
 
 
-def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
+def refuse(job: OnceCall, error: WireError | KeyConflict) -> HoldfastError:
     if isinstance(error, WireError):
         return told(error, job.what, **job.facts)
     if isinstance(error, flight.TooLong):
@@ -505,7 +505,7 @@ class Once(InThreads, BaseOnce, Generic[Skipped_co]):
         return complete(self._forget(self._named(fields)))
 
     @staticmethod
-    async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:  # noqa: ARG004 - of asyncio
+    async def _call_leased(job: OnceCall, load: Load, function: Callable[[], Any]) -> Any:  # noqa: ARG004 - of asyncio
         return function()
 
 
@@ -654,7 +654,7 @@ class AioOnce(InTasks, BaseOnce, Generic[Skipped_co]):
         return await self._forget(self._named(fields))
 
     @staticmethod
-    async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:
+    async def _call_leased(job: OnceCall, load: Load, function: Callable[[], Any]) -> Any:
         """Await the function. If the lease is lost, cancel the function and raise LeaseLost."""
         import asyncio  # Imported late: programs of threads need no asyncio.
 

@@ -14,7 +14,7 @@ from holdfast._api.ticket import bad, bound, read
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
-from holdfast._core.lock.ticket import Void
+from holdfast._core.lock.ticket import NotExchanged
 from holdfast._core.names import side_key, start
 from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, SyncClient
@@ -67,7 +67,7 @@ class BaseRedeem(BaseLock[L, Client]):
 
     async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
         found = await ticket_operations.redeem(attempt, self._told.token, self._told.ends)
-        if isinstance(found, Void):
+        if isinstance(found, NotExchanged):
             raise self._refused(found.why)
         return found
 

@@ -36,7 +36,7 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 """Options that need several servers, with their defaults. ``ONE_SERVER`` has those that need one server."""
 
 
-class Holding:
+class RLockHolding:
     """A lock held by one owner, and how many times the owner has acquired it."""
 
     body_count = 1
@@ -68,12 +68,12 @@ class Holding:
         return over
 
 
-class Holdings(dict[Mark, Holding]):
+class Holdings(dict[Mark, RLockHolding]):
     """The locks that one owner (thread or task) holds."""
 
     __slots__ = ("__weakref__",)
 
-    def mine(self, mark: Mark) -> Holding | None:
+    def mine(self, mark: Mark) -> RLockHolding | None:
         """Return the owner's holding of this lock, for one more acquisition; None if the owner does not hold the lock.
 
         Raises LeaseLost if the lease was lost, because the owner's outer code still relies on it.
@@ -84,7 +84,7 @@ class Holdings(dict[Mark, Holding]):
         holding.core.check()
         return holding
 
-    def leave(self, mark: Mark) -> Holding | None:
+    def leave(self, mark: Mark) -> RLockHolding | None:
         """Count one acquisition less. If only one is left, return the holding instead. The caller must then release its lease.
 
         Raises KeyError if there is no holding. With more than one acquisition, raises LeaseLost if the lease was lost, and
@@ -274,7 +274,7 @@ class Reentrant(BaseLock[L, Client]):
         if core is not None:
             mine = holdings()
             before = mine.get(self._mark)
-            mine[self._mark] = Holding(core, 1 if before is None else before.saved or 1)
+            mine[self._mark] = RLockHolding(core, 1 if before is None else before.saved or 1)
 
     _current: Any = property(_live, _took)
     """The lease of the calling thread or task. Setting it stores the lease with its owner, not in this lock object."""
@@ -288,13 +288,13 @@ class Reentrant(BaseLock[L, Client]):
         acquire_wait(self._wait, blocking, timeout)
         return mine.again(True)
 
-    def _held(self) -> Holding:
+    def _held(self) -> RLockHolding:
         holding = holdings().get(self._mark)
         if holding is None or holding.over:
             raise self._not_held()
         return holding
 
-    def _inside(self) -> Holding:
+    def _inside(self) -> RLockHolding:
         """Return the caller's holding at the end of a ``with``, even if its lease was released in the body."""
         holding = holdings().get(self._mark)
         if holding is None:
@@ -385,11 +385,11 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
             self._once_less(count)
             raise
 
-    def _release_last(self, mine: Holdings, held: Holding) -> None:
+    def _release_last(self, mine: Holdings, held: RLockHolding) -> None:
         try:
             held.core.release()
         except NotHeld:
-            raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `Holding`.
+            raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `RLockHolding`.
         except BaseException:
             mine.tidy(self._mark)
             raise
@@ -440,7 +440,7 @@ class RLock(Reentrant[LockLease, SyncClient], Lock):
         finally:
             holdings().left(self._mark)
 
-    def _interrupted(self, holding: Holding) -> None:
+    def _interrupted(self, holding: RLockHolding) -> None:
         """Finish the end of a ``with`` statement that was interrupted at an unknown point."""
         holding.leaving = holding.leaving or holding.count
         if holding.leaving > 1:
@@ -522,7 +522,7 @@ class AioRLock(Reentrant[AioLockLease, AsyncClient], AioLock):
             try:
                 await holding.core.release()
             except NotHeld:
-                raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `Holding`.
+                raise  # The user has released the lease itself. The end of an outer ``with`` still needs this `RLockHolding`.
             except BaseException:
                 mine.tidy(self._mark)
                 raise

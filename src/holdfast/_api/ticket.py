@@ -15,7 +15,7 @@ from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.spec import Spec
-from holdfast._core.lock.ticket import Void
+from holdfast._core.lock.ticket import NotExchanged
 from holdfast._core.names import lock_keys, name_of, raw_key, start
 from holdfast._core.requests import WireError
 from holdfast._durations import Seconds
@@ -62,7 +62,7 @@ class Ticket(str):
         return format(repr(self), spec)
 
 
-class Told(NamedTuple):
+class TicketFields(NamedTuple):
     """The fields that a ticket contains."""
 
     name: str
@@ -85,7 +85,7 @@ def write(spec: Spec, token: str, ends: int) -> Ticket:
     return Ticket(FORMAT + base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode())
 
 
-def read(ticket: object) -> Told:
+def read(ticket: object) -> TicketFields:
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
     if not isinstance(ticket, str):
@@ -99,7 +99,7 @@ def read(ticket: object) -> Told:
         name, key, token, ends, quarantine, replicas = control_records.parse(
             base64.b64decode(text[len(FORMAT) :], b"-_", validate=True), LONGEST
         )
-        told = Told(
+        told = TicketFields(
             control_records.text(name, LONGEST),
             control_records.text(key, LONGEST).encode("latin-1"),
             control_records.text(token, LONGEST).encode("ascii").decode(),
@@ -114,7 +114,7 @@ def read(ticket: object) -> Told:
     return told
 
 
-def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
+def bound(told: TicketFields, prefix: str, key: str | bytes | None) -> None:
     """Check that a ticket is for the key of the lock that it names. Raises ConfigError if not.
 
     Redeeming a ticket replaces that key and finally deletes it, so a forged or altered ticket must not name another key.
@@ -170,7 +170,7 @@ class Issue:
         except BaseException:
             self._lost("issuing a ticket was interrupted, so the lock was released")
             raise
-        if isinstance(found, Void):
+        if isinstance(found, NotExchanged):
             raise self._lost("its key is gone, or another client holds the lock")
         held_lease.end()
         self._core.handed_over = True

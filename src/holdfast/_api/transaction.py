@@ -22,7 +22,7 @@ from holdfast._api.foreign_words import ASYNC_WITH, TRANSACTION_METHODS, WITH, F
 from holdfast._api.options import explain_words, refuse_mistaken
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
 from holdfast._core.requests import CallClient, CallUser, Sleep
-from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
+from holdfast._core.transaction import TRIES, GivenUp, RetryableConflict, persist
 from holdfast._durations import Seconds
 from holdfast._net.client_pipeline import (
     CUT,
@@ -167,7 +167,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             raise self._given_up(given_up) from None
 
     async def _try(self, function: Callable[[Any], Any]) -> Any:
-        """Run the function once, in a new transaction. Raises Changed if another client was quicker."""
+        """Run the function once, in a new transaction. Raises RetryableConflict if another client was quicker."""
         fresh = type(self)(self._client, *self._keys)
         try:
             return await self._call_in(fresh, function)
@@ -175,7 +175,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             why = fresh._reason_of(conflict)  # noqa: SLF001 - a new object of this class
             if not why:
                 raise
-            raise Changed(why) from conflict
+            raise RetryableConflict(why) from conflict
 
     # The allowed order of calls
 

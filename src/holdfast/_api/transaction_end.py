@@ -19,7 +19,7 @@ _tasks: set[asyncio.Future[Any]] = set()
 """Tasks that release a lock. The references here keep the tasks from being garbage-collected."""
 
 
-def enter(lock: Any, holding: Holding) -> Any:
+def enter(lock: Any, holding: HeldUntilEnd) -> Any:
     """Acquire the lock as ``with`` does and return the lease, which is released when the transaction ends."""
     _check(lock, "__enter__", "holdfast.Lock")
     leases = holding.leases
@@ -28,7 +28,7 @@ def enter(lock: Any, holding: Holding) -> Any:
     return leases[-1]
 
 
-async def enter_in_loop(lock: Any, holding: Holding) -> Any:
+async def enter_in_loop(lock: Any, holding: HeldUntilEnd) -> Any:
     _check(lock, "__aenter__", "holdfast.aio.Lock")
     lease = await lock.__aenter__()
     holding.leases.append(lease)
@@ -49,7 +49,7 @@ def _check(lock: Any, method: str, wanted: str) -> None:
         )
 
 
-class Holding:
+class HeldUntilEnd:
     """The leases that are held until one transaction ends."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Holding:
         held = [lease for lease in self.leases if not core_of(lease).is_over()]
         keeper = current().running_keeper if held else None
         if keeper is not None:
-            rest = Holding()
+            rest = HeldUntilEnd()
             rest.leases, self.leases = held, []
             keeper.call(lambda: threading.Thread(target=rest.end, name="holdfast-give-back", daemon=True).start())
         return held

@@ -129,7 +129,7 @@ class WaitRecord(NamedTuple):
     """True if this wait may be ended with an error, to break a deadlock."""
 
 
-class Record(NamedTuple):
+class ProcessRecord(NamedTuple):
     """A process record: host, pid and label of a process, and the waits of its threads and tasks for locks."""
 
     host: str
@@ -146,7 +146,7 @@ class Record(NamedTuple):
         return (self.labels and self.labels.get(mark_of(key))) or self.label
 
 
-def read(raw: object) -> Record | None:
+def read(raw: object) -> ProcessRecord | None:
     """Return the process record in ``raw``; None if ``raw`` is empty or not a valid record."""
     if not raw:
         return None
@@ -154,7 +154,7 @@ def read(raw: object) -> Record | None:
         facts = table(raw)
         label = facts.get("label")
         told, labels = facts.get("waits", []), facts.get("labels")
-        return Record(
+        return ProcessRecord(
             text(facts.get("host"), 255),
             whole(facts.get("pid"), 0, 2**53),
             "" if label is None else text(label, 200),

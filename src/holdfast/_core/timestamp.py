@@ -63,7 +63,7 @@ class Strange(Exception):
 
 
 @dataclass(slots=True)
-class Hold:
+class TimestampState:
     """The state of a timestamp lock, as one process knows it. The process holds the lock unless ``values`` is empty."""
 
     values: tuple[bytes, ...] = ()
@@ -127,7 +127,7 @@ async def moment(stamp: Stamp) -> Moment:
     return Moment(local, await UnixTime())
 
 
-def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
+def _believed(stamp: Stamp, hold: TimestampState, now: Moment, ttl: float) -> None:
     """Set how long the holder may rely on the lock, which is ``ttl`` seconds from ``now``, less the drift margin.
 
     If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
@@ -138,7 +138,7 @@ def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
     hold.ends = float("inf") if stamp.server else now.wall + ttl
 
 
-async def remaining(hold: Hold) -> float:
+async def remaining(hold: TimestampState) -> float:
     """Return the seconds for which the holder may still rely on the lock."""
     left = hold.until - await Now()
     if hold.ends != float("inf"):
@@ -146,7 +146,7 @@ async def remaining(hold: Hold) -> float:
     return max(0.0, left)
 
 
-async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | None:
+async def _won(stamp: Stamp, hold: TimestampState, now: Moment, mine: bytes) -> Theirs | None:
     hold.values = (mine,)
     _believed(stamp, hold, now, stamp.ttl)
     if await remaining(hold):
@@ -155,7 +155,7 @@ async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | N
     return Theirs(0.0)  # the reply took so long that the time has passed
 
 
-async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
+async def attempt(stamp: Stamp, hold: TimestampState) -> Theirs | None:
     """Try once to acquire the lock. Return None on success, with ``hold`` filled in, and Theirs if another client holds it.
 
     A request without a reply may have acquired the lock. But the key's value does not prove it, because another client may have
@@ -203,7 +203,7 @@ async def locked(stamp: Stamp) -> bool:
     return seen is not None and read(stamp, seen) >= now.wall
 
 
-async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None:
+async def acquire(stamp: Stamp, hold: TimestampState, wait: float | None) -> Theirs | None:
     """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try).
 
     Return None on success, with ``hold`` filled in. Return Theirs if another client held the lock for that time. After a first
@@ -240,7 +240,7 @@ def _jitter(token: str) -> float:
     return int(token[-4:], 16) / 0xFFFF
 
 
-async def release(stamp: Stamp, hold: Hold) -> bool:
+async def release(stamp: Stamp, hold: TimestampState) -> bool:
     """Release the lock. Return False, and leave the key as it is, if the lock's time had passed or the key held another value.
 
     Raises WireError if the server is unreachable. The lock then expires by itself.
@@ -249,10 +249,10 @@ async def release(stamp: Stamp, hold: Hold) -> bool:
     return await _change(stamp, hold, b"", values)
 
 
-async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
+async def renew(stamp: Stamp, hold: TimestampState, ttl: float) -> bool:
     """Extend the lock to ``ttl`` seconds from now. Return False if it is lost. Raises WireError if the server is
     unreachable."""
-    wanted, now = Hold(), await moment(stamp)
+    wanted, now = TimestampState(), await moment(stamp)
     mine = stamp.value(now.wall, ttl)
     _believed(stamp, wanted, now, ttl)
     values, hold.values = hold.values, (*hold.values, mine)
@@ -264,7 +264,7 @@ async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
     return True
 
 
-async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...]) -> bool:
+async def _change(stamp: Stamp, hold: TimestampState, new: bytes, values: tuple[bytes, ...]) -> bool:
     """Replace the key's value by ``new`` (empty: delete the key) if the value is one of ``values``.
 
     Return False if the lock had expired, or the key held another value. Raises WireError if the server is unreachable.

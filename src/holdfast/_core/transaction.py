@@ -22,7 +22,7 @@ LONGEST_PAUSE = 1.0
 """Maximum seconds between two tries of a transaction."""
 
 
-class Changed(Exception):
+class RetryableConflict(Exception):
     """Raised if a conflict has ended a try before the transaction changed anything, so that it can be tried again.
 
     The message names the conflict.
@@ -47,7 +47,7 @@ def longest_pause(conflicts: int, shortest: float) -> float:
 
 
 async def persist(call: CallUser, tries: int, wait: float | None) -> Any:
-    """Call a transaction until it does not raise Changed (a conflict), and return its result.
+    """Call a transaction until it does not raise RetryableConflict, and return its result.
 
     Raises GivenUp after ``tries`` tries, or if the next try would begin later than ``wait`` seconds after the first (None: no
     limit).
@@ -58,7 +58,7 @@ async def persist(call: CallUser, tries: int, wait: float | None) -> Any:
         started = await Now()
         try:
             return await call
-        except Changed as changed:
+        except RetryableConflict as changed:
             now = await Now()
             shortest = min(shortest, now - started)
             pause = longest_pause(conflicts, shortest) * await RandomFraction()

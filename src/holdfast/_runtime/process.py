@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast._clock import wall
-from holdfast._core.lock.ports import Wait
+from holdfast._core.lock.ports import LockWait
 from holdfast._core.names import PROCESS
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import SYSTEM, System
@@ -65,7 +65,7 @@ class Process:
         """Tokens that were created in advance, and not used yet."""
         # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.
         self._mutex = threading.RLock()
-        self._waits_for_itself: set[Wait] = set()
+        self._waits_for_itself: set[LockWait] = set()
         """Waits of threads and tasks for locks that they hold themselves, about which a warning was logged."""
         self._pools: dict[Endpoint, Pool | ClientCalls] = {}
         self._owned: dict[Hashable, Any] = {}
@@ -103,7 +103,7 @@ class Process:
         """Return the facts about this process that other clients may see."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
-    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+    def record(self, waits: Sequence[LockWait], labels: Mapping[bytes, str]) -> str:
         """Return the record of this process, which other processes read from the server.
 
         ``waits``: waits of threads and tasks that hold other locks. ``labels``: labels of locks, by key.

@@ -22,7 +22,7 @@ from holdfast._local.guardian.channel import GuardianChannel, launch
 from holdfast.cli import output, servers
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
-from holdfast.cli.supervise import Interrupted, Result, Signals, Supervisor, Terms
+from holdfast.cli.supervise import CommandOptions, CommandResult, Interrupted, Signals, Supervisor
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import (
     ConfigError,
@@ -321,8 +321,8 @@ class CommandRun:
             self.detail("the lease expired before the command could be started; acquiring the lock again")
         return self._report(result)
 
-    def _attempt(self, began: float, wait: float | None) -> Result:
-        result, ran = Result(), False
+    def _attempt(self, began: float, wait: float | None) -> CommandResult:
+        result, ran = CommandResult(), False
         acquired = clock()
         self.locks.clear()
         self.started = False
@@ -390,14 +390,14 @@ class CommandRun:
 
         return Redlock(self.urls, *args, **options)
 
-    def _supervise(self, lease: Lease) -> Result:
+    def _supervise(self, lease: Lease) -> CommandResult:
         args = self.args
         supervisor = Supervisor(
             guardian=self.guardian,
             signals=self.signals,
             terminal=self.terminal,
             lease=lease,
-            terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime, args.keep_daemons, self.fences),
+            terms=CommandOptions(args.ttl, args.kill_after, args.on_lost, args.max_runtime, args.keep_daemons, self.fences),
             error=self.error,
             notice=self.notice,
         )
@@ -406,7 +406,7 @@ class CommandRun:
         finally:
             self.started = supervisor.started
 
-    def _report(self, result: Result) -> int:
+    def _report(self, result: CommandResult) -> int:
         if result.exec_errno:
             program = "/bin/sh" if self.args.command is None else self.args.command[0]
             hint = "; pass its words separately, or the whole command with -c" if " " in program else ""

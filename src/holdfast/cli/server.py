@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast._local.server.process import PrivateServer
-    from holdfast._local.server.supervisor import Connection
+    from holdfast._local.server.supervisor import SocketConnection
 
 NOT_RUNNING = 3
 """Exit code of ``holdfast server status`` if the server is not running, as in the LSB standard of init scripts."""
@@ -105,7 +105,7 @@ def _status(url: str, *, as_json: bool) -> int:
     return 0 if facts["running"] else NOT_RUNNING
 
 
-def _facts(server: Connection) -> dict[str, Any]:
+def _facts(server: SocketConnection) -> dict[str, Any]:
     info = server.info("server")
     return {
         "pid": int(info["process_id"]),
@@ -142,14 +142,14 @@ def _wait_for_end(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
+def _connected(url: str) -> Iterator[tuple[str, SocketConnection | None]]:
     """Yield the socket path of this machine's own server, and a connection to it, or None if no server is running."""
     from holdfast._local.server import paths
-    from holdfast._local.server.supervisor import Connection
+    from holdfast._local.server.supervisor import SocketConnection
 
     path = paths.socket_path(url)
     try:
-        server = Connection(path, _PATIENCE)
+        server = SocketConnection(path, _PATIENCE)
     except (FileNotFoundError, ConnectionRefusedError):
         yield path, None
         return

@@ -119,7 +119,7 @@ class Signals:
             raise Interrupted(signum)
 
 
-class Terms(NamedTuple):
+class CommandOptions(NamedTuple):
     """Settings of ``holdfast run`` that control how the command runs and is ended. Times are in seconds."""
 
     ttl: float
@@ -136,7 +136,7 @@ class Terms(NamedTuple):
         return program.kill_margin(self.ttl)
 
 
-class Result:
+class CommandResult:
     """The outcome of one run of the command.
 
     ``cause``: reason why the supervisor ended the command; empty if the command ended by itself. ``status``: the wait status of
@@ -177,10 +177,10 @@ class Supervisor:
     lease: Lease
     signals: Signals
     terminal: Terminal
-    terms: Terms
+    terms: CommandOptions
     error: Callable[[str], None]
     notice: Callable[[str], None]
-    result: Result
+    result: CommandResult
     started: bool
     pid: int
     refused: bool
@@ -197,13 +197,13 @@ class Supervisor:
         signals: Signals,
         terminal: Terminal,
         lease: Lease,
-        terms: Terms,
+        terms: CommandOptions,
         error: Callable[[str], None],
         notice: Callable[[str], None],
     ) -> None:
         self.guardian, self.signals, self.terminal, self.lease, self.terms = guardian, signals, terminal, lease, terms
         self.error, self.notice = error, notice
-        self.result = Result()
+        self.result = CommandResult()
         self.pid = 0
         self.passed: dict[int, float] = {}
         """For each signal number, the monotonic time, in seconds, at which the signal was last forwarded to the command."""
@@ -220,7 +220,7 @@ class Supervisor:
         """
         self.overdue_at = math.inf
 
-    def run(self) -> Result:
+    def run(self) -> CommandResult:
         """Start the command, and return its outcome when all its processes, except kept daemons, have ended.
 
         If the lease expired before the start, return a result whose `late` is True.
@@ -364,7 +364,7 @@ class Supervisor:
     def _end(self, cause: str, why: str) -> None:
         """Record and print why the command is being ended. After the first call, do nothing.
 
-        ``cause``: word for `Result.cause`, such as "lost". ``why``: message to print.
+        ``cause``: word for `CommandResult.cause`, such as "lost". ``why``: message to print.
         """
         if not self.result.cause:
             self.result.cause = cause

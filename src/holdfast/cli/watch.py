@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    watch = Watch(args)
+    watch = WatchedLocks(args)
     try:
         if os.isatty(1) and not args.json:
             with screen():
@@ -90,7 +90,7 @@ def screen() -> Iterator[None]:
         signal.signal(signal.SIGTSTP, before[1])
 
 
-class Watch:
+class WatchedLocks:
     """The locks that the last request to the server found, and the changes of holder since the previous request."""
 
     def __init__(self, args: argparse.Namespace) -> None:

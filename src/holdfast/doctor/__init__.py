@@ -23,7 +23,7 @@ from holdfast._net.clients import AsyncClient, Servers, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import is_async, listed, resolve
-from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
+from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, LockPlans
 from holdfast.doctor.probe import collect_facts
 from holdfast.doctor.rules import compare, diagnose
 from holdfast.doctor.targets import places, whole
@@ -77,7 +77,7 @@ def examine(
         raise ConfigError("client: a Cluster must be checked alone, not in a list, and with replicas=0", parameter="client")
     several = len(clients) > 1
     names = client if isinstance(client, Mapping) else [endpoint.address for endpoint in endpoints]
-    return _examine(endpoints, Terms(seconds, replicas, several, prefix, list_digest(map(str, names)) if several else ""))
+    return _examine(endpoints, LockPlans(seconds, replicas, several, prefix, list_digest(map(str, names)) if several else ""))
 
 
 def _endpoint(client: object) -> Endpoint:
@@ -87,7 +87,7 @@ def _endpoint(client: object) -> Endpoint:
     return endpoint
 
 
-def _examine(endpoints: Sequence[Endpoint], terms: Terms) -> Report:
+def _examine(endpoints: Sequence[Endpoint], terms: LockPlans) -> Report:
     there = [place for endpoint in endpoints for place in places(endpoint)]
     with ThreadPoolExecutor(max(1, min(32, len(there))), "holdfast-doctor") as threads:
         found = list(threads.map(lambda place: collect_facts(place, terms), there))

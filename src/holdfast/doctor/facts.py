@@ -31,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LockPlans:
     """The user's plans for locks on the checked servers."""
 
     ttl: float = 30.0
@@ -46,7 +46,7 @@ class Terms:
 
 
 @dataclass
-class Keys:
+class KeyCounts:
     """The number of keys on a server that begin with the prefix of the locks, with examples of those that never expire."""
 
     seen: int = 0
@@ -58,7 +58,7 @@ class Keys:
 
 
 @dataclass
-class Connection:
+class ConnectionFacts:
     """The way in which the server is reached."""
 
     host: str = "localhost"
@@ -88,7 +88,7 @@ class Facts:
     """
 
     address: str
-    connection: Connection = field(default_factory=Connection)
+    connection: ConnectionFacts = field(default_factory=ConnectionFacts)
     error: str = ""
     """Reason why the server could not be reached, or why a later request failed; empty if all requests were answered.
 
@@ -112,7 +112,7 @@ class Facts:
     """True if the server reports the subscribers of a channel (PUBSUB NUMSUB)."""
     acknowledged: int | str | None = None
     """Number of replicas that have acknowledged a write (WAIT), or the error by which WAIT was refused."""
-    keys: Keys | None = None
+    keys: KeyCounts | None = None
     marker: tuple[str, float, float, str] | None = None
     """The marker of a server that votes with others, by which clients notice that the server has lost its data.
 

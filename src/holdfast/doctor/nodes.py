@@ -16,13 +16,13 @@ from holdfast._core.requests import WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_connection import Connection
 from holdfast.doctor.facts import Facts
-from holdfast.doctor.probe import LOOK, Line, clock, read_info, read_marker
+from holdfast.doctor.probe import LOOK, ProbeConnection, clock, read_info, read_marker
 from holdfast.doctor.rules import flavour, vote
 from holdfast.doctor.targets import PATIENCE
 
 
 @dataclass
-class Node:
+class VotingServer:
     """One of several servers that vote together (`Redlock`). A value is None if it is unknown."""
 
     name: str
@@ -33,21 +33,21 @@ class Node:
     """True if the server may hold more locks than `holds` says, because it has too many keys to count them all."""
 
 
-def ask_all(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
-    """Ask all servers at the same time, and return a `Node` for each. The node of an unreachable server contains the error."""
+def ask_all(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[VotingServer]:
+    """Ask all servers at the same time, and return a `VotingServer` for each, with the error if it is unreachable."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
         return list(
             threads.map(lambda name, endpoint: _ask(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
         )
 
 
-def _ask(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
-    node = Node(name, Facts(endpoint.address))
+def _ask(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> VotingServer:
+    node = VotingServer(name, Facts(endpoint.address))
     connection: Connection | None = None
     try:
         connection = Connection(endpoint, PATIENCE)
         connection.set_timeout(min(PATIENCE, endpoint.timeout))
-        line = Line(connection)
+        line = ProbeConnection(connection)
         node.facts.info = read_info(line.ask("INFO", "server"))
         clock(line, node.facts)
         read_marker(line, node.facts, marker)
@@ -60,7 +60,7 @@ def _ask(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
     return node
 
 
-def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
+def _held(line: ProbeConnection, prefix: str) -> tuple[int | None, bool]:
     """Return the number of locks counted on a server (None: unknown), and True if the time limit has ended the count."""
     found, cursor, end = 0, b"0", monotonic() + LOOK
     pattern = literal(prefix.encode()) + b"{*}"
@@ -74,7 +74,7 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
             return found, cursor != b"0"
 
 
-def skews(nodes: Sequence[Node]) -> dict[str, float]:
+def skews(nodes: Sequence[VotingServer]) -> dict[str, float]:
     """Return by how many seconds each server's clock is ahead of the median of the other servers' clocks, by name of server.
 
     A server is omitted if its clock is unknown, or if no other clock is known.
@@ -88,7 +88,7 @@ def skews(nodes: Sequence[Node]) -> dict[str, float]:
     return found
 
 
-def row(node: Node, server_set: ServerSet, skew: float | None) -> dict[str, object]:
+def row(node: VotingServer, server_set: ServerSet, skew: float | None) -> dict[str, object]:
     """Return the facts about a server as a dict for JSON. ``skew``: seconds that its clock is ahead of the others, or None."""
     info = node.facts.info or {}
     votes, why = vote(node.facts, server_set)

@@ -23,8 +23,8 @@ from holdfast._lua import Script, codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack
 from holdfast._net.sync_connection import Connection as Blocking
-from holdfast.doctor.facts import Connection, Facts, Keys, Terms
-from holdfast.doctor.targets import PATIENCE, Place
+from holdfast.doctor.facts import ConnectionFacts, Facts, KeyCounts, LockPlans
+from holdfast.doctor.targets import PATIENCE, Target
 
 LOOK = 0.5
 """Maximum seconds for counting keys, because a server may have hundreds of millions of them."""
@@ -34,7 +34,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
-class Wire(Protocol):
+class ProbeClient(Protocol):
     """A connection to a server, or a client used in its place."""
 
     def exchange(self, packed: bytes) -> Any: ...
@@ -55,10 +55,10 @@ class _Client:
         return self._calls.exchange(packed, PATIENCE)
 
 
-class Line:
+class ProbeConnection:
     """A connection that sends commands to a server, and returns error replies instead of raising them."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: ProbeClient) -> None:
         self._wire = wire
 
     def ask(self, *parts: bytes | str | int) -> Any:
@@ -72,7 +72,7 @@ class Line:
         return self._wire.exchange(pack(call, whole=True)) if is_noscript(reply) else reply
 
 
-def collect_facts(place: Place, terms: Terms) -> Facts:
+def collect_facts(place: Target, terms: LockPlans) -> Facts:
     """Return all facts about a server. If a request fails, raise nothing, and store the reason in `Facts.error`."""
     endpoint = place.endpoint
     facts = Facts(endpoint.address, _way(place))
@@ -83,11 +83,11 @@ def collect_facts(place: Place, terms: Terms) -> Facts:
             place, facts.address, endpoint = replace(place, endpoint=found), endpoint.address, found
             facts.connection = _way(place)
         if endpoint.client is not None:
-            line = Line(_Client(endpoint))
+            line = ProbeConnection(_Client(endpoint))
         else:
             first = Blocking(endpoint, PATIENCE)
             first.set_timeout(min(PATIENCE, endpoint.timeout))
-            line = Line(first)
+            line = ProbeConnection(first)
         pong = line.ask("PING")
         if isinstance(pong, ReplyError):
             raise Refused(str(pong), endpoint.address)
@@ -107,7 +107,7 @@ def collect_facts(place: Place, terms: Terms) -> Facts:
     return facts
 
 
-def _way(place: Place) -> Connection:
+def _way(place: Target) -> ConnectionFacts:
     endpoint = place.endpoint
     options = dict(endpoint.tls or ())
     if endpoint.client is not None:
@@ -118,7 +118,7 @@ def _way(place: Place) -> Connection:
         from holdfast._net.tls import unverified
 
         verified = not unverified(options.get("ssl_cert_reqs", "required")) and options.get("ssl_check_hostname", True)
-    return Connection(
+    return ConnectionFacts(
         host="" if endpoint.path else endpoint.host,
         db=endpoint.db,
         tls=endpoint.tls is not None,
@@ -141,7 +141,7 @@ def read_info(reply: object) -> dict[str, str] | None:
     return dict(re.findall(r"^(\w+):(.*?)\r?$", _text(reply), re.MULTILINE))
 
 
-def _ask_about_itself(line: Line, facts: Facts) -> None:
+def _ask_about_itself(line: ProbeConnection, facts: Facts) -> None:
     facts.info = read_info(line.ask("INFO"))
     facts.runs = (facts.info["run_id"],) if facts.info and "run_id" in facts.info else ()
     config = {}
@@ -154,7 +154,7 @@ def _ask_about_itself(line: Line, facts: Facts) -> None:
     facts.config = config or None
 
 
-def clock(line: Line, facts: Facts) -> None:
+def clock(line: ProbeConnection, facts: Facts) -> None:
     """Measure the round trip and the difference between the server's clock and this machine's, and store both in ``facts``."""
     trips = []
     for _ in range(7):
@@ -171,7 +171,7 @@ def clock(line: Line, facts: Facts) -> None:
             facts.doubt = trip / 2
 
 
-def read_marker(line: Line, facts: Facts, marker: bytes) -> None:
+def read_marker(line: ProbeConnection, facts: Facts, marker: bytes) -> None:
     """Read the marker of a server that votes with others, and the server's time, into ``facts``."""
     facts.now = wall() + (facts.ahead or 0.0)
     fields = line.ask("HMGET", marker, "run", "since", "lease", "servers")
@@ -182,7 +182,7 @@ def read_marker(line: Line, facts: Facts, marker: bytes) -> None:
         facts.marker = run, int(since) / 1000, int(lease) / 1000, servers
 
 
-def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
+def _try_a_lock(line: ProbeConnection, place: Target, facts: Facts, terms: LockPlans) -> None:
     """Try a lock with two invented process ids. The first acquires the lock, the second waits, and the lock is handed over.
 
     Also check whether the holder receives the message that another process waits. The lock has keys of its own, which are
@@ -227,7 +227,7 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
     facts.refused = refused
 
 
-def _acknowledged(line: Line, terms: Terms) -> int | str | None:
+def _acknowledged(line: ProbeConnection, terms: LockPlans) -> int | str | None:
     """Return the number of replicas that have acknowledged the last write, or the error by which the server refuses WAIT.
 
     Return None if ``terms`` requires no replicas.
@@ -249,10 +249,10 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
     connection = Blocking(endpoint, PATIENCE)
     try:
         connection.set_timeout(PATIENCE)
-        info = read_info(Line(connection).ask("INFO", "server")) or {}
+        info = read_info(ProbeConnection(connection).ask("INFO", "server")) or {}
         if "run_id" in info:
             facts.runs += (info["run_id"],)
-        reply = Line(connection).ask(how, inbox)
+        reply = ProbeConnection(connection).ask(how, inbox)
     except BaseException:
         connection.close()
         raise
@@ -272,9 +272,9 @@ def _hears(inbox: Blocking) -> bool:
         return False
 
 
-def look_at_keys(line: Line, prefix: str) -> Keys | None:
+def look_at_keys(line: ProbeConnection, prefix: str) -> KeyCounts | None:
     """Count the keys that begin with ``prefix``, for at most LOOK seconds. Return None if the server refuses a command."""
-    found, cursor, end = Keys(), b"0", monotonic() + LOOK
+    found, cursor, end = KeyCounts(), b"0", monotonic() + LOOK
     markers = {marker_key(start(prefix)), quarantine_key(start(prefix))}
     while monotonic() < end:
         reply = line.ask("SCAN", cursor, "MATCH", literal(prefix.encode()) + b"*", "COUNT", 1000)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast._core.lock.spec import answer_within
 from holdfast._core.quorum.votes import ServerSet
-from holdfast.doctor.facts import Facts, Finding, Level, Terms
+from holdfast.doctor.facts import Facts, Finding, Level, LockPlans
 
 SKEW = 0.5
 """Two clocks that differ by more seconds than this cause a note or a warning."""
@@ -20,14 +20,14 @@ HINT = 2.0
 """
 
 
-def diagnose(facts: Facts, terms: Terms) -> list[Finding]:
+def diagnose(facts: Facts, terms: LockPlans) -> list[Finding]:
     """Return all findings about one server, in the order of the checks."""
     if facts.error:
         return [_unreachable(facts)]
     return [finding for check in CHECKS for finding in check(facts, terms)]
 
 
-def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
+def compare(servers: Sequence[Facts], terms: LockPlans) -> list[Finding]:
     """Return the findings from a comparison of servers that vote together (`Redlock`); an empty list for other servers."""
     reached = [facts for facts in servers if not facts.error]
     if not terms.redlock:
@@ -63,7 +63,7 @@ def flavour(facts: Facts) -> str:
     return f"{name} {info['redis_version']}" if "redis_version" in info else "a server of unknown kind"
 
 
-def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
+def _what_it_is(facts: Facts, terms: LockPlans) -> Iterator[Finding]:
     info = facts.info
     if info is None:
         yield Finding("note", "version", "INFO is refused", "role, memory and persistence cannot be checked", "allow +info")
@@ -94,7 +94,7 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("problem", "reach", "two connections led to two servers", why, "pass the URL of one server")
 
 
-def _round_trip(facts: Facts, terms: Terms) -> Iterator[Finding]:
+def _round_trip(facts: Facts, terms: LockPlans) -> Iterator[Finding]:
     trip = facts.round_trip
     if trip is None:
         return
@@ -120,7 +120,7 @@ def _round_trip(facts: Facts, terms: Terms) -> Iterator[Finding]:
             yield Finding("warning", "client", f"socket_timeout is {timeout:g} s", why, f"set at most {terms.ttl / 3:g} s")
 
 
-def _clock(facts: Facts, terms: Terms) -> Iterator[Finding]:
+def _clock(facts: Facts, terms: LockPlans) -> Iterator[Finding]:
     if facts.ahead is None or terms.redlock:
         return
     off = abs(facts.ahead)
@@ -133,7 +133,7 @@ def _clock(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("ok", "clock", said)
 
 
-def _memory(facts: Facts, _terms: Terms) -> Iterator[Finding]:
+def _memory(facts: Facts, _terms: LockPlans) -> Iterator[Finding]:
     info = facts.info or {}
     policy = info.get("maxmemory_policy") or facts.setting("maxmemory-policy")
     if policy is None:
@@ -157,7 +157,7 @@ def _memory(facts: Facts, _terms: Terms) -> Iterator[Finding]:
         yield Finding("ok", "memory", "nothing is evicted")
 
 
-def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
+def _persistence(facts: Facts, terms: LockPlans) -> Iterator[Finding]:
     info = facts.info
     if info is None:
         return
@@ -200,7 +200,7 @@ def _without_memory(facts: Facts) -> str:
     return f"{'' if facts.connection.cluster else 'quarantine=, or '}check fences (holdfast.fencing)"
 
 
-def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:
+def _replication(facts: Facts, terms: LockPlans) -> Iterator[Finding]:
     attached = facts.number("connected_slaves")
     if terms.replicas:
         yield _acknowledged(facts, terms)
@@ -222,7 +222,7 @@ def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:
         yield Finding("note", "replicas", "no replica", why, "add a replica for each primary")
 
 
-def _acknowledged(facts: Facts, terms: Terms) -> Finding:
+def _acknowledged(facts: Facts, terms: LockPlans) -> Finding:
     found = facts.acknowledged
     if isinstance(found, int) and found >= terms.replicas:
         return Finding("ok", "replicas", f"{found} replicas have acknowledged a write")
@@ -254,7 +254,7 @@ _REMEDIES = {
 }
 
 
-def _rights(facts: Facts, _terms: Terms) -> Iterator[Finding]:
+def _rights(facts: Facts, _terms: LockPlans) -> Iterator[Finding]:
     for operation, said in facts.refused.items():
         remedy = next((text for sign, text in _REMEDIES.items() if sign in said), "see the server's reply")
         yield Finding("problem", "lock", f"{operation} is refused: {said}", "locks do not work there", remedy)
@@ -271,7 +271,7 @@ def _rights(facts: Facts, _terms: Terms) -> Iterator[Finding]:
         yield Finding("note", "messages", "PUBSUB NUMSUB is refused", why, "allow +pubsub|numsub")
 
 
-def _clients(facts: Facts, _terms: Terms) -> Iterator[Finding]:
+def _clients(facts: Facts, _terms: LockPlans) -> Iterator[Finding]:
     clients, most = facts.number("connected_clients"), facts.number("maxclients") or int(facts.setting("maxclients") or 0)
     if most and clients > 0.9 * most:
         said = f"{clients} of {most} connections are in use"
@@ -286,7 +286,7 @@ def _clients(facts: Facts, _terms: Terms) -> Iterator[Finding]:
         yield Finding("note", "configuration", "CONFIG is refused, as on managed servers", why, "check them by hand")
 
 
-def _keys(facts: Facts, _terms: Terms) -> Iterator[Finding]:
+def _keys(facts: Facts, _terms: LockPlans) -> Iterator[Finding]:
     keys = facts.keys
     if keys is None:
         yield Finding("note", "keys", "SCAN is refused", "locks without an expiry cannot be found", "allow +scan +pttl")
@@ -301,7 +301,7 @@ def _keys(facts: Facts, _terms: Terms) -> Iterator[Finding]:
         yield Finding("ok", "keys", f"{keys.seen} keys of locks, each with an expiry{part}")
 
 
-def _way(facts: Facts, _terms: Terms) -> Iterator[Finding]:
+def _way(facts: Facts, _terms: LockPlans) -> Iterator[Finding]:
     way = facts.connection
     if way.tls and not way.verified:
         why = "an attacker in between can read the password, and grant locks"
@@ -339,7 +339,7 @@ def _number(servers: Sequence[Facts]) -> Iterator[Finding]:
         yield Finding("warning", "servers", said, f"{left} more may fail", "restart them")
 
 
-def _votes(servers: Sequence[Facts], terms: Terms) -> Iterator[Finding]:
+def _votes(servers: Sequence[Facts], terms: LockPlans) -> Iterator[Finding]:
     leases = Counter(facts.marker[2] for facts in servers if facts.marker is not None)
     longest = leases.most_common(1)[0][0] if leases else 0.0
     server_set = ServerSet(tuple(facts.address for facts in servers), terms.servers, longest)

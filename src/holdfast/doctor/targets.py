@@ -37,7 +37,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """One server to check, which may be part of a Cluster."""
 
     endpoint: Endpoint
@@ -68,20 +68,20 @@ class Place:
         return text
 
 
-def places(endpoint: Endpoint) -> list[Place]:
+def places(endpoint: Endpoint) -> list[Target]:
     """Return the servers to check: for a Cluster, all known primaries, otherwise only this server."""
     cluster = endpoint.cluster
     if cluster is None:
-        return [Place(endpoint)]
+        return [Target(endpoint)]
     try:
         cluster.refresh(PATIENCE)
     except WireError:
-        return [Place(endpoint)]  # the next request to the Cluster also fails, and reports the reason
+        return [Target(endpoint)]  # the next request to the Cluster also fails, and reports the reason
     owners = dict.fromkeys(owner for slot in range(SLOTS) if (owner := cluster.owner(slot)) is not None)
-    return [Place(owner, cluster) for owner in owners]
+    return [Target(owner, cluster) for owner in owners]
 
 
-def whole(found: list[Place]) -> list[Finding]:
+def whole(found: list[Target]) -> list[Finding]:
     """Return one finding: whether the Cluster serves all slots, and thus all locks. Return an empty list outside a Cluster."""
     cluster = found[0].cluster if found else None
     if cluster is None:

@@ -14,7 +14,7 @@ from holdfast._durations import Seconds
 from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast.errors import LeaseLost
-from holdfast.legacy._shared import AioBase, Base, BaseLock, LegacyCore
+from holdfast.legacy._shared import AioBase, Base, BaseLegacyLock, LegacyCore
 from holdfast.legacy._timestamp import (
     AioTimestampLease,
     AioTimestampLock,
@@ -140,7 +140,7 @@ class BaseMigratingLease:
         self._both.new.check()
 
 
-class BaseMigrating(BaseLock[M], Generic[M, Client]):
+class BaseMigrating(BaseLegacyLock[M], Generic[M, Client]):
     """The options and the flows of a migrating lock. Base class for threads and for asyncio."""
 
     _old_type: Callable[..., Any]

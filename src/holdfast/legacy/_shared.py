@@ -49,7 +49,7 @@ class Detachable(NamedTuple):
     """Drops the record of an open ``with`` statement. The caller releases the lease itself."""
 
 
-class BaseLock(Steps, Generic[L]):
+class BaseLegacyLock(Steps, Generic[L]):
     """The state and the flows of a timestamp or migrating lock. Base class for threads and for asyncio."""
 
     def __init__(self, key: bytes, wait: object) -> None:
@@ -138,7 +138,7 @@ class BaseLock(Steps, Generic[L]):
         return again.lease if newer and again is not None else taken.lease
 
 
-class Base(InThreads, BaseLock[L]):
+class Base(InThreads, BaseLegacyLock[L]):
     """The methods of a threading.Lock, for locks of this package."""
 
     def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
@@ -169,7 +169,7 @@ class Base(InThreads, BaseLock[L]):
 
 
 @of_asyncio
-class AioBase(InTasks, BaseLock[L]):
+class AioBase(InTasks, BaseLegacyLock[L]):
     """The methods of an asyncio.Lock, for locks of this package."""
 
     async def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:

@@ -14,7 +14,7 @@ from holdfast._clock import wall
 from holdfast._core import timestamp
 from holdfast._core.lock.spec import answer_within
 from holdfast._core.names import raw_key
-from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
+from holdfast._core.timestamp import Stamp, Strange, Theirs, TimestampState
 from holdfast._durations import Seconds
 from holdfast._log import of_the_user
 from holdfast._net.clients import AsyncClient, Client, SyncClient
@@ -22,7 +22,7 @@ from holdfast._net.redaction import hides_client
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
-from holdfast.legacy._shared import AioBase, Base, BaseLock, LegacyCore
+from holdfast.legacy._shared import AioBase, Base, BaseLegacyLock, LegacyCore
 
 Unit = Literal["s", "ms"]
 Clock = Literal["own", "server"]
@@ -66,7 +66,7 @@ def warn_once() -> None:
 class BaseTimestampLease:
     """One acquisition of a timestamp lock. Base class for threads and for asyncio."""
 
-    def __init__(self, caller: BaseCaller, stamp: Stamp, hold: Hold) -> None:
+    def __init__(self, caller: BaseCaller, stamp: Stamp, hold: TimestampState) -> None:
         self._process = current()
         self._caller = caller
         self._stamp = stamp
@@ -142,11 +142,11 @@ _TAKEN = (
 )
 
 
-class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
+class BaseTimestampLock(BaseLegacyLock[S], Generic[S, Client]):
     """The options and the flows of a timestamp lock. Base class for threads and for asyncio."""
 
     _caller_type: type[BaseCaller]
-    _lease_type: Callable[[BaseCaller, Stamp, Hold], S]
+    _lease_type: Callable[[BaseCaller, Stamp, TimestampState], S]
     _warns = True
 
     @hides_client("TimestampLock.__init__")
@@ -172,7 +172,7 @@ class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
         return await _ask(self._caller, self._stamp, timestamp.locked(self._stamp))
 
     async def _take(self, wait: float | None) -> S:
-        hold, since = Hold(), local_clock()
+        hold, since = TimestampState(), local_clock()
         try:
             granted(await _ask(self._caller, self._stamp, timestamp.acquire(self._stamp, hold, wait)), self._stamp, since)
             return self._lease_type(self._caller, self._stamp, hold)

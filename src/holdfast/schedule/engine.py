@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._api.lease import core_of
 from holdfast._core.requests import NotSent
-from holdfast._core.schedule.job import Changed
+from holdfast._core.schedule.job import DefinitionChanged
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Log, Redefine, ServedJob, Start, Todo
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._log import logger
@@ -86,7 +86,7 @@ class Engine:
             core_of(self._runs.popitem()[1].lease).end()
 
     @staticmethod
-    def _adopt(job: ServedJob, change: Changed, mine: bool, who: str) -> None:
+    def _adopt(job: ServedJob, change: DefinitionChanged, mine: bool, who: str) -> None:
         definition = change.definition
         if change.origin not in ("", job.origin, job.agreed):
             log.warning(

@@ -1,4 +1,4 @@
-"""Read a schedule from a TOML file into a `Plan`. All mistakes in the file are reported at once, with the file and the key.
+"""Read a schedule from a TOML file into a `ScheduleFile`. All mistakes are reported at once, with the file and the key.
 
 The table ``[schedule]`` has options of `Schedule`. Each table ``[jobs.NAME]`` has ``cron`` or ``every`` (when the job runs),
 ``command`` or ``python`` (what it runs), and options of the job. Durations are numbers of seconds, or text such as ``"500ms"``,
@@ -51,7 +51,7 @@ class Planned:
 
 
 @dataclasses.dataclass
-class Plan:
+class ScheduleFile:
     """The contents of a schedule file."""
 
     name: str = ""
@@ -63,7 +63,7 @@ class Plan:
     strict: bool = False
 
 
-def read(path: str, name: str | None = None) -> Plan:
+def read(path: str, name: str | None = None) -> ScheduleFile:
     """Read a schedule file.
 
     ``name``: replaces the name of the schedule in the file. Raises one ConfigError with a line for each mistake; the line names
@@ -76,7 +76,9 @@ def read(path: str, name: str | None = None) -> Plan:
         if not name:
             how = 'write name = "..." under [schedule], or pass --name; all processes that use the same name share its jobs'
             raise about.wrong("name", f"the schedule needs a name: {how}")
-    plan = Plan(name or "", concurrency=about.setting("concurrency", int, None), prefix=about.setting("prefix", str, None))
+    plan = ScheduleFile(
+        name or "", concurrency=about.setting("concurrency", int, None), prefix=about.setting("prefix", str, None)
+    )
     plan.strict = about.setting("strict", bool, False)
     with table.mistakes.kept(path):
         plan.features = about.texts("features")

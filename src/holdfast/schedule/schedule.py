@@ -17,7 +17,7 @@ from holdfast._api.functions import is_async, refuse_bare, refuse_generator
 from holdfast._api.options import refuse_mistaken, seconds
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
-from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, UnknownJob, Unusable
+from holdfast._core.schedule.job import Full, Obeyed, Options, ScheduleKeys, UnknownJob, Unusable
 from holdfast._core.schedule.misfire import following
 from holdfast._core.schedule.records import ServedJob
 from holdfast._core.schedule.state import ScheduleState
@@ -177,7 +177,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"concurrency must be a whole number, at least 1, not {concurrency!r}", parameter="concurrency")
         self.name = name
-        self._keys = Keys.of(name, prefix)
+        self._keys = ScheduleKeys.of(name, prefix)
         self._features = fit_for(features, "features")
         self._concurrency = concurrency
         self._strict = strict

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.doctor.facts import LEVELS, Connection, Facts, Keys, Terms
+from holdfast.doctor.facts import LEVELS, ConnectionFacts, Facts, KeyCounts, LockPlans
 from holdfast.doctor.rules import CHECKS, compare, diagnose
 
 INFO: Mapping[str, str] = {
@@ -39,7 +39,7 @@ CONFIG = {
 }
 HEALTHY = Facts(
     "db1:6379",
-    Connection(host="localhost"),
+    ConnectionFacts(host="localhost"),
     round_trip=0.0005,
     ahead=0.001,
     doubt=0.0002,
@@ -48,9 +48,9 @@ HEALTHY = Facts(
     runs=("a", "a"),
     heard=True,
     listed=True,
-    keys=Keys(seen=3, complete=True),
+    keys=KeyCounts(seen=3, complete=True),
 )
-ONE = Terms()
+ONE = LockPlans()
 
 
 def info(**changes: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def way(**changes: Any) -> dict[str, Any]:
     return {"connection": replace(HEALTHY.connection, **changes)}
 
 
-CASES: list[tuple[dict[str, Any], Terms, str, str]] = [
+CASES: list[tuple[dict[str, Any], LockPlans, str, str]] = [
     ({"error": "no server at db1:6379: refused"}, ONE, "problem", "refused.*start the server"),
     ({"error": "db1 closed the connection before it answered"}, ONE, "problem", "rediss://"),
     ({"error": "NOAUTH Authentication required."}, ONE, "problem", "password into the URL"),
@@ -82,7 +82,7 @@ CASES: list[tuple[dict[str, Any], Terms, str, str]] = [
     ({"config": None}, ONE, "note", "CONFIG is refused"),
     ({"runs": ("a", "b")}, ONE, "problem", "two connections led to two servers"),
     ({"round_trip": 0.9}, ONE, "warning", "answers in 900.*longer ttl"),
-    ({"round_trip": 0.06}, Terms(ttl=0.5), "warning", "lease of 0.5 s"),
+    ({"round_trip": 0.06}, LockPlans(ttl=0.5), "warning", "lease of 0.5 s"),
     (way(timeout=0.001), ONE, "warning", "socket_timeout is 0.001"),
     (way(pool=4), ONE, "warning", "a pool of 4"),
     (way(pool=50), ONE, "note", "a pool of 50"),
@@ -106,8 +106,8 @@ CASES: list[tuple[dict[str, Any], Terms, str, str]] = [
         "asynchronous",
     ),
     (config(min_replicas_to_write="1"), ONE, "problem", "NOREPLICAS"),
-    ({"acknowledged": 1}, Terms(replicas=2), "problem", "1 of 2 replicas.*require fewer"),
-    ({"acknowledged": "NOPERM no"}, Terms(replicas=1), "problem", "WAIT is refused: NOPERM no.*allow"),
+    ({"acknowledged": 1}, LockPlans(replicas=2), "problem", "1 of 2 replicas.*require fewer"),
+    ({"acknowledged": "NOPERM no"}, LockPlans(replicas=1), "problem", "WAIT is refused: NOPERM no.*allow"),
     (
         {"refused": {"to take a lock": "NOPERM no SET"}},
         ONE,
@@ -123,7 +123,7 @@ CASES: list[tuple[dict[str, Any], Terms, str, str]] = [
     (config(timeout="5"), ONE, "warning", "timeout is 5 s"),
     (config(timeout="300"), ONE, "note", "timeout is 300 s"),
     ({"keys": None}, ONE, "note", "SCAN is refused"),
-    ({"keys": Keys(9, 2, [b"hf:{a\xff}"])}, ONE, "warning", r"2 keys of locks have no expiry, and.*hf:\{a\\xff\}"),
+    ({"keys": KeyCounts(9, 2, [b"hf:{a\xff}"])}, ONE, "warning", r"2 keys of locks have no expiry, and.*hf:\{a\\xff\}"),
     (way(tls=True, verified=False), ONE, "warning", "not verified"),
     (way(host="db1", password=True), ONE, "note", "not encrypted.*the password and tokens"),
     (way(host="db1", tls=True), ONE, "note", "no password"),
@@ -141,7 +141,7 @@ def test_a_healthy_server_has_nothing_to_be_told() -> None:
 
 
 @pytest.mark.parametrize(("changes", "terms", "level", "pattern"), CASES, ids=[case[3][:30] for case in CASES])
-def test_what_bites_is_found(changes: dict[str, Any], terms: Terms, level: str, pattern: str) -> None:
+def test_what_bites_is_found(changes: dict[str, Any], terms: LockPlans, level: str, pattern: str) -> None:
     findings = diagnose(replace(HEALTHY, **changes), terms)
     bad = [(found, text) for found, text in said(findings) if found != "ok"]
     assert any(found == level and re.search(pattern, text) for found, text in bad), bad
@@ -154,7 +154,7 @@ def test_what_is_only_wrong_for_one_server_is_fine_for_several() -> None:
     """They bear that one restarts, with its data or without."""
     for kept, level in (("1", "ok"), ("0", "note")):
         restarted = replace(HEALTHY, **info(aof_enabled=kept, uptime_in_seconds="7"), **config(appendfsync="no"), ahead=1.0)
-        findings = diagnose(restarted, Terms(redlock=True))
+        findings = diagnose(restarted, LockPlans(redlock=True))
         assert {finding.level for finding in findings if finding.topic != "persistence"} == {"ok"}
         (found,) = (finding for finding in findings if finding.topic == "persistence")
         assert found.level == level
@@ -162,7 +162,7 @@ def test_what_is_only_wrong_for_one_server_is_fine_for_several() -> None:
 
 
 MARKER = "run", 0.0, 60.0, "digest"
-TOGETHER = Terms(redlock=True, servers="digest")
+TOGETHER = LockPlans(redlock=True, servers="digest")
 
 
 def several(*changes: dict[str, Any]) -> list[Facts]:

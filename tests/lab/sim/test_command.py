@@ -65,8 +65,8 @@ def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    found = explore.Found([0, 1, 2], [Violation("R1", "two holders")], [])
-    monkeypatch.setattr(Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
+    found = explore.Counterexample([0, 1, 2], [Violation("R1", "two holders")], [])
+    monkeypatch.setattr(Scenario, "explore", lambda *_, **__: explore.SearchReport(covered=True, found=[found]))
     code, said = run(monkeypatch, capsys, "explore", "two-crash")
     assert code == 1
     assert "python -m holdfast_lab replay two-crash:0.1.2" in said

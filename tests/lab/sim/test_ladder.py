@@ -14,7 +14,7 @@ from holdfast.testing.history import Event
 from holdfast_lab import ladder
 from holdfast_lab.checkers import check
 from holdfast_lab.explore import explore, replay
-from holdfast_lab.ladder import RUNGS, SCENARIOS, Found, Rung, Scenario, find, rungs, survives
+from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, RungFailure, Scenario, find, rungs, survives
 from holdfast_lab.ladder.rungs import build, by_name, settle
 from holdfast_lab.ladder.world import LadderWorld
 from holdfast_lab.sim.stepwise import Stepwise
@@ -37,7 +37,7 @@ def marked(rung: Rung) -> Any:
 
 
 @pytest.fixture(scope="module")
-def falls() -> dict[str, Found | None]:
+def falls() -> dict[str, RungFailure | None]:
     """Return what the search finds, for each rung that breaks."""
     return {rung.name: find(rung) for rung in FALLING}
 
@@ -49,7 +49,7 @@ def test_every_rung_either_breaks_or_cures() -> None:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("rung", FALLING, ids=lambda rung: str(rung.name))
-def test_the_search_finds_what_is_wrong(rung: Rung, falls: dict[str, Found | None]) -> None:
+def test_the_search_finds_what_is_wrong(rung: Rung, falls: dict[str, RungFailure | None]) -> None:
     found = falls[rung.name]
     assert rung.fall is not None
     assert found is not None, f"not within {rung.fall.within} schedules"
@@ -75,7 +75,7 @@ def test_a_step_says_whether_it_holds() -> None:
 
 
 @pytest.mark.parametrize("rung", FALLING, ids=lambda rung: str(rung.name))
-def test_a_schedule_is_a_list_of_choices(rung: Rung, falls: dict[str, Found | None]) -> None:
+def test_a_schedule_is_a_list_of_choices(rung: Rung, falls: dict[str, RungFailure | None]) -> None:
     """Nothing else decides what happens."""
     found, fall = falls[rung.name], rung.fall
     assert found is not None
@@ -92,7 +92,7 @@ print([(found.schedules, found.choices, found.history) for rung in RUNGS if rung
 
 
 @pytest.mark.turns("lab")
-def test_the_search_is_the_same_in_every_process(falls: dict[str, Found | None]) -> None:
+def test_the_search_is_the_same_in_every_process(falls: dict[str, RungFailure | None]) -> None:
     """In one where the order of sets is another one than here."""
     other = str(1 + (os.environ.get("PYTHONHASHSEED") == "1"))
     done = subprocess.run(
@@ -170,7 +170,7 @@ def test_the_page_shows_what_is_searched_for_long() -> None:
     assert page == ladder_page.render(page), AGAIN
 
 
-def test_the_page_shows_what_happens(falls: dict[str, Found | None]) -> None:
+def test_the_page_shows_what_happens(falls: dict[str, RungFailure | None]) -> None:
     page = ladder_page.PAGE.read_text(encoding="utf-8")
     assert page == ladder_page.render(page, keep=LATER), AGAIN
     assert [name for name in LATER if (found := falls[name]) is None or found.timeline not in page] == [], AGAIN

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from holdfast_lab.explore import Report
+from holdfast_lab.explore import SearchReport
 from holdfast_lab.scenarios.election import ELECTION_SCENARIOS
 from holdfast_lab.scenarios.multilock import MULTILOCK_SCENARIOS
 from holdfast_lab.scenarios.quorum import QUORUM_SCENARIOS, WITHOUT_QUARANTINE
@@ -73,7 +73,7 @@ def test_with_quarantine_there_are_not() -> None:
     assert report.ended > 50
 
 
-def depth_first(name: str) -> tuple[str, Report]:
+def depth_first(name: str) -> tuple[str, SearchReport]:
     return name, QUORUM_SCENARIOS[name].explore(broad=False)
 
 

@@ -40,13 +40,13 @@ def test_overtaking_is_found() -> None:
 
 
 def test_an_order_that_is_not_of_arrival_is_found_in_the_server_s_record() -> None:
-    def seen(name: str, *arguments: str) -> wiretap.Seen:
-        return wiretap.Seen(0.0, "lua", name, list(arguments))
+    def seen(name: str, *arguments: str) -> wiretap.SeenCommand:
+        return wiretap.SeenCommand(0.0, "lua", name, list(arguments))
 
-    def arrival(token: str) -> wiretap.Seen:
+    def arrival(token: str) -> wiretap.SeenCommand:
         return seen("ZADD", "hf:{x}:queue", "NX", "1", token)
 
-    def grant(token: str) -> wiretap.Seen:
+    def grant(token: str) -> wiretap.SeenCommand:
         return seen("SET", "hf:{x}", token, "PX", "2000")
 
     fair = [grant("a"), arrival("b"), arrival("c"), grant("b"), grant("c")]

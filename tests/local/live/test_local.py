@@ -18,7 +18,7 @@ import pytest
 
 import holdfast
 from holdfast._local.server import binary, local, paths
-from holdfast._local.server.supervisor import LOG, SOCKET, Connection
+from holdfast._local.server.supervisor import LOG, SOCKET, SocketConnection
 from holdfast.errors import ServerError
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def running(pid: int) -> bool:
     return status_of(pid)[:1] not in ([], ["Z"], ["X"])
 
 
-def connect(url: str) -> Connection:
+def connect(url: str) -> SocketConnection:
     """As every client of ours does: connect; if nobody is there, start it, and try again."""
     while True:
         try:
-            return Connection(paths.socket_path(url), 10)
+            return SocketConnection(paths.socket_path(url), 10)
         except (FileNotFoundError, ConnectionRefusedError):
             local.ensure(url)
 
@@ -120,9 +120,9 @@ def test_the_directory_is_made_for_us_alone(local_url: str) -> None:
 
 def test_ten_at_once_start_one(local_url: str) -> None:
     code = (
-        "import sys; from holdfast._local.server import local; from holdfast._local.server.supervisor import Connection\n"
+        "import sys; from holdfast._local.server import local; from holdfast._local.server.supervisor import SocketConnection\n"
         "print('here', flush=True); sys.stdin.read(1)\n"
-        "c = Connection(local.ensure(sys.argv[1]), 5); print(c.info('server')['process_id'], flush=True); c.close()"
+        "c = SocketConnection(local.ensure(sys.argv[1]), 5); print(c.info('server')['process_id'], flush=True); c.close()"
     )
     command = [sys.executable, "-c", code, local_url]
     starters = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(10)]
@@ -189,7 +189,7 @@ def test_it_survives_its_starter(local_url: str) -> None:
     starter = subprocess.run([sys.executable, "-c", code, local_url], check=False, start_new_session=True)
     assert starter.returncode == CRASH
     path = paths.socket_path(local_url)
-    with closing(Connection(path, 5)) as connection:
+    with closing(SocketConnection(path, 5)) as connection:
         pid = int(connection.info("server")["process_id"])
     assert running(supervisor_of(pid))
     assert (directory_of(local_url) / LOG).read_text().count("is starting") == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from holdfast._local.server.process import PrivateServer
-from holdfast._local.server.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, Connection, Supervisor, leases
+from holdfast._local.server.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, SocketConnection, Supervisor, leases
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -38,11 +38,11 @@ def supervisor(server_of_its_own: PrivateServer) -> Iterator[Supervisor]:
 
 
 def test_who_connects_just_before_the_socket_is_taken_away_keeps_the_server(supervisor: Supervisor) -> None:
-    with closing(Connection(supervisor.path(SOCKET), 5)) as late:
+    with closing(SocketConnection(supervisor.path(SOCKET), 5)) as late:
         assert not supervisor.closed()
         assert late("PING") == "PONG"
     assert supervisor.reachable()
-    Connection(supervisor.path(SOCKET), 5).close()  # connected and gone again
+    SocketConnection(supervisor.path(SOCKET), 5).close()  # connected and gone again
     assert not supervisor.closed()
     assert not supervisor.in_use()
     assert supervisor.closed()
@@ -67,9 +67,9 @@ def test_a_lease_on_a_later_page_of_the_keys_is_found() -> None:
     def server(command: str, key: str, *_: str) -> Any:
         return pages[key] if command == "SCAN" else 1000 if key == "lock" else -1
 
-    assert leases(cast("Connection", server))
+    assert leases(cast("SocketConnection", server))
     del pages["7"][1][0]
-    assert not leases(cast("Connection", server))
+    assert not leases(cast("SocketConnection", server))
 
 
 def test_the_log_does_not_grow_for_ever(supervisor: Supervisor) -> None:

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from holdfast._local.server import binary, private, process
-from holdfast._local.server.supervisor import Connection
+from holdfast._local.server.supervisor import SocketConnection
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def running(pid: int) -> bool:
 
 
 def ask(server: PrivateServer, *command: str, timeout: float = 5) -> object:
-    with closing(Connection(server.socket, timeout)) as connection:
+    with closing(SocketConnection(server.socket, timeout)) as connection:
         return connection(*command)
 
 

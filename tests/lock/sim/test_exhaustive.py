@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from holdfast_lab.explore import Report
+from holdfast_lab.explore import SearchReport
 from holdfast_lab.scenarios.lock import LONG, PERMITS, QUICK, SCENARIOS
 from support.searches import search
 
@@ -25,17 +25,17 @@ LEAST = 1_300
 """Schedules that are run each time, whichever scenarios are searched in full."""
 
 
-def explored(name: str) -> tuple[str, Report]:
+def explored(name: str) -> tuple[str, SearchReport]:
     """Search all of one scenario, in a process of its own."""
     return name, SCENARIOS[name].explore()
 
 
-def on_two_cores(names: Iterable[str]) -> dict[str, Report]:
+def on_two_cores(names: Iterable[str]) -> dict[str, SearchReport]:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         return dict(pool.map(explored, names))
 
 
-def judge(reports: dict[str, Report], capsys: pytest.CaptureFixture[str], *, whole: bool = True) -> list[Report]:
+def judge(reports: dict[str, SearchReport], capsys: pytest.CaptureFixture[str], *, whole: bool = True) -> list[SearchReport]:
     """The output shows what was covered."""
     with capsys.disabled():
         print()

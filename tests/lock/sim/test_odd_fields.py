@@ -27,7 +27,7 @@ from support.fuzzing import AMOUNTS, ODD_NUMBERS, SHARE, explore
 LOCK, STATE, QUEUE = KEYS = (b"hf:{x}", b"hf:{x}:state", b"hf:{x}:queue")
 HOPEFULS, OBSERVERS, MARKER = b"hf:{x}:hopefuls", b"hf:{x}:observers", b"hf:guard"
 PLACES, DONE, WAITERS, ACTION, FENCE = (b"hf:{x}:" + name for name in (b"places", b"done", b"waiters", b"action", b"fence"))
-SCHEDULE = job.Keys.of("x")
+SCHEDULE = job.ScheduleKeys.of("x")
 JOB = SCHEDULE.job("job")
 SCHEDULED = (SCHEDULE.base, SCHEDULE.serving, SCHEDULE.jobs)
 RUN = JOB.run(0)

@@ -11,7 +11,7 @@ from holdfast._core.lock.ticket import EXCHANGE_TOKEN
 from holdfast._core.names import lock_keys
 from holdfast._core.quorum.votes import DECLARE_NEW, VOTE
 from holdfast._core.rendezvous.barrier import BARRIER
-from holdfast._core.schedule.job import REGISTER, Keys
+from holdfast._core.schedule.job import REGISTER, ScheduleKeys
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace
 from support.memory_server import Server
@@ -97,7 +97,7 @@ def test_the_state_of_a_voter_outlives_its_last_use_by_ten_minutes(keyspace: Key
 
 
 def test_a_process_serves_a_schedule_to_the_millisecond(keyspace: Keyspace) -> None:
-    keys, listener_id = Keys.of("s"), f"{'a' * 12}.1"
+    keys, listener_id = ScheduleKeys.of("s"), f"{'a' * 12}.1"
     job = keys.job("job")
     head = (listener_id, 1, 30_000, "host", "")
     keyspace.run(REGISTER, (keys.base, keys.serving, keys.jobs, job.job), (*head, 1, "job", "d", "w", "app:job"))

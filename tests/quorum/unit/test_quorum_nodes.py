@@ -9,7 +9,7 @@ import pytest
 from holdfast._core.quorum.votes import HeldElsewhere, ServerSet, VoteRound, Yes
 from holdfast._core.requests import Answer, NotSent
 from holdfast.doctor.facts import Facts
-from holdfast.doctor.nodes import Node, skews
+from holdfast.doctor.nodes import VotingServer, skews
 from holdfast.doctor.rules import vote
 
 PANEL = ServerSet(("a", "b", "c"), "digest", 60.0)
@@ -54,6 +54,6 @@ def test_a_majority_is_free_when_enough_that_said_no_are(yes: int, held: tuple[f
 
 
 def test_a_clock_is_compared_with_those_of_the_others() -> None:
-    nodes = [Node(name, Facts(name, ahead=ahead)) for name, ahead in zip("abcd", (0.0, 0.0, 5.0, None), strict=True)]
+    nodes = [VotingServer(name, Facts(name, ahead=ahead)) for name, ahead in zip("abcd", (0.0, 0.0, 5.0, None), strict=True)]
     assert skews(nodes) == {"a": -2.5, "b": -2.5, "c": 5.0}
     assert skews(nodes[:1]) == {}

@@ -16,7 +16,7 @@ import pytest
 from holdfast._core.lock.acquire import register_lease
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import LABELS_EVERY_S, PING_EVERY_S, RECORD_AFTER_S, RECORD_EVERY_S, Node
-from holdfast._core.lock.ports import Then, Wait
+from holdfast._core.lock.ports import LockWait, Then
 from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, renewal
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
@@ -77,7 +77,7 @@ class Stage:
         self.report = self.reported.append
         self.node = Node(self, "somewhere", self.line)
         self.nodes = [self.node]
-        self.recorded: list[tuple[list[Wait], dict[bytes, str]]] = []
+        self.recorded: list[tuple[list[LockWait], dict[bytes, str]]] = []
 
     def line(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
         return Line(self, on_push, on_closed)
@@ -94,7 +94,7 @@ class Stage:
     def nodes_at(self, address: str) -> list[Node]:
         return [node for node in self.nodes if node.address == address]
 
-    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+    def record(self, waits: Sequence[LockWait], labels: Mapping[bytes, str]) -> str:
         self.recorded.append(([*waits], {**labels}))
         return "{}"
 
@@ -696,7 +696,7 @@ def test_two_endpoints_of_one_server_write_one_record(stage: Stage) -> None:
     """Their keys are the same, so the second would hide the waits and labels of the first from all who look."""
     other, elsewhere = (Node(stage, address, stage.line) for address in ("somewhere", "elsewhere"))
     stage.nodes += [other, elsewhere]
-    waits = [Wait(f"x{n}", n, 1.0, ("y",), False, (b"a:",)) for n in range(3)]
+    waits = [LockWait(f"x{n}", n, 1.0, ("y",), False, (b"a:",)) for n in range(3)]
     for number, node in enumerate(stage.nodes):
         node.wait_graph.waits = (waits[number],)
     holds(stage, "a:", label="first")

@@ -10,12 +10,12 @@ import pytest
 
 from holdfast._core.lock.replies import BLOCK, RENEW
 from holdfast._core.schedule.commands import overview
-from holdfast._core.schedule.job import COMMAND, JOBS, REGISTER, SERVE, Keys, Options
+from holdfast._core.schedule.job import COMMAND, JOBS, REGISTER, SERVE, Options, ScheduleKeys
 from holdfast._lua import Script, codes
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from support.box import Box, token
 
-KEYS = Keys.of("s")
+KEYS = ScheduleKeys.of("s")
 JOB = KEYS.job("job")
 ALL = (KEYS.base, KEYS.serving)
 RUN = JOB.run(0)[0]

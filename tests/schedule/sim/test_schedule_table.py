@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast._core.schedule.commands import Entry, overview
-from holdfast._core.schedule.job import BESIDE, JOBS, Keys, Options
+from holdfast._core.schedule.job import BESIDE, JOBS, Options, ScheduleKeys
 from holdfast.schedule.timetable import Every
 from holdfast_lab.sim.schedule_client import Service
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH, Weather
 from holdfast_lab.sim.world import Process, World
 
-KEYS = Keys.of("s")
+KEYS = ScheduleKeys.of("s")
 GRACE = 0.3
 AWAY = (5.2, 13.6)
 """Seconds in which the server is stopped: ticks 6 to 13 fall due, and 13 is late by more than the grace of some jobs."""

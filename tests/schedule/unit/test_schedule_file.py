@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.schedule.command import Command
-from holdfast.schedule.file import Plan, read
+from holdfast.schedule.file import ScheduleFile, read
 from holdfast.schedule.timetable import Cron, Every
 
 WHOLE = """
@@ -49,7 +49,7 @@ python = "os.path:basename"
 """
 
 
-def parsed(directory: Path, text: str) -> Plan:
+def parsed(directory: Path, text: str) -> ScheduleFile:
     """The contents of a file."""
     file = directory / "jobs.toml"
     file.write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast._core.schedule.commands import Entry, JobFacts
 from holdfast._core.schedule.job import Options
-from holdfast_lab.judge.schedule_rules import Served, s4_counted
+from holdfast_lab.judge.schedule_rules import ServedSchedule, s4_counted
 
 S = 1_000_000
 
@@ -19,12 +19,16 @@ def entry(status: str, first: int, last: int, ticks: int, fence: int = 0) -> Ent
 def test_an_entry_has_the_number_of_its_ticks(ticks: int, waiting: int, found: int) -> None:
     entries = (entry("missed", 1, 4, ticks), entry("ok", 5, 5, 1, fence=1))
     facts = JobFacts("a", b"", 5 * S, False, waiting, (), entries)
-    case = Served([], [facts], {"a": (1.0, Options())}, 0.0, float, steady=True, calm=True, roomy=True, slack=0.0, prompt=0.0)
+    case = ServedSchedule(
+        [], [facts], {"a": (1.0, Options())}, 0.0, float, steady=True, calm=True, roomy=True, slack=0.0, prompt=0.0
+    )
     assert len(list(s4_counted(case))) == found
 
 
 def test_a_tick_that_was_run_in_between_is_not_counted() -> None:
     entries = (entry("skipped", 1, 4, 3), entry("ok", 3, 3, 1, fence=1))
     facts = JobFacts("a", b"", 4 * S, False, 0, (), entries)
-    case = Served([], [facts], {"a": (1.0, Options())}, 0.0, float, steady=True, calm=True, roomy=True, slack=0.0, prompt=0.0)
+    case = ServedSchedule(
+        [], [facts], {"a": (1.0, Options())}, 0.0, float, steady=True, calm=True, roomy=True, slack=0.0, prompt=0.0
+    )
     assert list(s4_counted(case)) == []

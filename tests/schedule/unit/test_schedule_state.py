@@ -9,14 +9,24 @@ import pytest
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import Answer, NewToken, Now, Unknown
 from holdfast._core.schedule import loop
-from holdfast._core.schedule.job import REGISTER, SERVE, Answered, Changed, Keys, Late, Options, Registered, Served
+from holdfast._core.schedule.job import (
+    REGISTER,
+    SERVE,
+    Answered,
+    DefinitionChanged,
+    Late,
+    Options,
+    Registered,
+    ScheduleKeys,
+    Served,
+)
 from holdfast._core.schedule.records import ActiveRun, ForgetRun, Log, Redefine, ServedJob, Start
 from holdfast._core.schedule.state import HERE, LOOK_AGAIN_S, ScheduleState
 from holdfast._lua.codes import NO_JOB, REDEFINED
 from holdfast.schedule import Every
 from support.driver import spec
 
-KEYS = Keys.of("s")
+KEYS = ScheduleKeys.of("s")
 
 
 @pytest.fixture
@@ -154,7 +164,7 @@ def test_a_registration_is_sent_again_under_the_same_number() -> None:
     with pytest.raises(StopIteration):
         asked.send(Answer((0, declared), 0.0, 0.1))
     assert numbers == [1, 1, 1]
-    assert state.todo == [Redefine(job, Changed(7, b"other", 5, "app:other"))]
+    assert state.todo == [Redefine(job, DefinitionChanged(7, b"other", 5, "app:other"))]
     job.revision = 0
     assert state.registration() == ([job], 2)
 

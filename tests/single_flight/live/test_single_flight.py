@@ -18,7 +18,7 @@ from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.flow import complete
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import GET_OR_LEASE
-from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy
+from holdfast._core.single_flight.flight import EntrySpec, FoundValue, Load, Loading, LookupPolicy
 from holdfast._runtime.process import current
 from support.servers import PrivateServer, private
 from support.witness import Monitor, in_thread, until
@@ -58,7 +58,7 @@ def test_a_crowd_of_threads_costs_one_listener(server: PrivateServer, look: redi
         )  # all but the leader; a caller that had not come yet would ask for itself
         assert run(server, entry, flight.store_loaded(load, "v", b"data", ttl=60))
         found = [future.result(10) for future in waiting]
-        assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)
+        assert all(isinstance(one, FoundValue) and one.record.data == b"data" for one in found)
         assert len(monitor.commands(GET_OR_LEASE.sha)) == 1
 
 
@@ -78,7 +78,7 @@ def test_a_crowd_of_tasks(server: PrivateServer, look: redis.Redis, entry: Entry
         return list(await asyncio.gather(*tasks))
 
     found = asyncio.run(main())
-    assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)
+    assert all(isinstance(one, FoundValue) and one.record.data == b"data" for one in found)
 
 
 def test_a_load_that_takes_longer_than_its_lease_is_renewed(server: PrivateServer, look: redis.Redis) -> None:

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import LeaseLost, Once, ResultNotKept, Running, once
-from holdfast._api.once import Job
+from holdfast._api.once import OnceCall
 from holdfast._core import requests as sent
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import Call, Sleep, WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import DELETE
-from holdfast._core.single_flight.flight import Found, Load, Loading
+from holdfast._core.single_flight.flight import FoundValue, Load, Loading
 from holdfast_lab.sim.faults import FAULTS, mishaps
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.network import Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Api, Process, World
 
 TIME_LIMIT = 900.0
@@ -50,7 +50,7 @@ class Declined(Exception):
 class FunctionRun:
     """One run of the function."""
 
-    about: Job
+    about: OnceCall
     worker: Worker
     load: Load
     asked: float
@@ -71,14 +71,14 @@ class Story:
     world: World
     keep: float
     runs: list[FunctionRun] = field(default_factory=list)
-    got: list[tuple[Job, int, float, float]] = field(default_factory=list)
+    got: list[tuple[OnceCall, int, float, float]] = field(default_factory=list)
     """Results that callers got without running: of what, fence, when they asked, when they got it."""
     dropped: list[tuple[bytes, float]] = field(default_factory=list)
     """When the server forgot which key: perhaps by a late copy of a request."""
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
-    def forgets(self, about: Job, begin: float, end: float) -> bool:
+    def forgets(self, about: OnceCall, begin: float, end: float) -> bool:
         """It was forgotten in this time."""
         return any(key == about.entry.value and begin <= at <= end for key, at in self.dropped)
 
@@ -135,14 +135,14 @@ async def work(story: Story, worker: Worker, job: Once[None], rng: random.Random
                 story.counts["forgotten"] += 1
             else:
                 await call(story, worker, job, about, hold)
-        except Cancelled:
+        except TaskCancelled:
             story.counts["cancelled"] += 1
         except WireError:
             story.counts["server away"] += 1
         await Sleep(rng.choice((0.0, 0.01, 1.0)) * rng.random())
 
 
-def replayed(story: Story, worker: Worker, job: Once[None], about: Job, found: Found, asked: float) -> None:
+def replayed(story: Story, worker: Worker, job: Once[None], about: OnceCall, found: FoundValue, asked: float) -> None:
     """A call finds what an earlier one has come to."""
     world, counts = story.world, story.counts
     try:
@@ -161,13 +161,13 @@ def replayed(story: Story, worker: Worker, job: Once[None], about: Job, found: F
     story.got.append((about, outcome.fence, asked, world.now))
 
 
-async def call(story: Story, worker: Worker, job: Once[None], about: Job, hold: float) -> None:
+async def call(story: Story, worker: Worker, job: Once[None], about: OnceCall, hold: float) -> None:
     """Call the function as both APIs do; it sleeps, and fails at times."""
     world, counts = story.world, story.counts
     asked = world.now
     with worker.operation():
         found = await flight.get_or_lease(about.entry, job._policy, attempt := Attempt(about.entry.spec))
-    if isinstance(found, Found):
+    if isinstance(found, FoundValue):
         replayed(story, worker, job, about, found, asked)
     elif isinstance(found, Loading):
         counts["in progress"] += 1
@@ -188,11 +188,11 @@ async def call(story: Story, worker: Worker, job: Once[None], about: Job, hold: 
             counts["stored" if stored else "unknown"] += 1
         except LeaseLost:
             counts["lost"] += 1
-        except (Failed, Declined, Cancelled) as error:
+        except (Failed, Declined, TaskCancelled) as error:
             with worker.operation():
                 await job._failed(running, error)
             counts["failed"] += 1
-            if isinstance(error, Cancelled):
+            if isinstance(error, TaskCancelled):
                 raise
 
 

@@ -6,12 +6,12 @@ from contextlib import nullcontext
 
 import pytest
 
-from holdfast._core.rendezvous.latch import LatchSpec, LatchWaiter, Seen, _look_for_all
+from holdfast._core.rendezvous.latch import LatchSpec, LatchState, LatchWaiter, _look_for_all
 from holdfast._core.requests import Answer, NotSent, RunScript
 from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer, Failed
-from holdfast._core.single_flight.entry import Found, Record
+from holdfast._core.single_flight.entry import FoundValue, StoredValue
 
-FOUND = Found(Record("v", b"data", 1, 1.0), stale=False)
+FOUND = FoundValue(StoredValue("v", b"data", 1, 1.0), stale=False)
 
 
 def crowd_of(count: int) -> tuple[Coalescer, list[CoalescedWaiter]]:
@@ -44,7 +44,7 @@ def test_who_comes_after_a_look_is_not_told_what_it_has_found() -> None:
 def test_who_begins_to_wait_for_a_latch_during_a_look_is_not_told_what_that_has_found() -> None:
     """The latch may have been closed again when it began."""
     coalescer = Coalescer(nullcontext())
-    leader, before, during = (LatchWaiter(b"hf:", Seen(1, 0, 7)) for _ in range(3))
+    leader, before, during = (LatchWaiter(b"hf:", LatchState(1, 0, 7)) for _ in range(3))
     leader.listener_id = "me"
     for waiter in (leader, before):
         waiter.coalescer = coalescer
@@ -55,9 +55,9 @@ def test_who_begins_to_wait_for_a_latch_during_a_look_is_not_told_what_that_has_
         request = looking.send(0.0)
     coalescer.join(during)
     with pytest.raises(StopIteration) as ended:
-        looking.send(Answer(Seen(0, 5, 7), 0.0, 0.1))
+        looking.send(Answer(LatchState(0, 5, 7), 0.0, 0.1))
     assert ended.value.value == (True, 0.1)
-    assert (before.found, during.found) == (Seen(0, 5, 7), None)
+    assert (before.found, during.found) == (LatchState(0, 5, 7), None)
 
 
 def test_who_has_left_is_told_nothing() -> None:

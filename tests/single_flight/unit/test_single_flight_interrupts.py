@@ -25,7 +25,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer, Failed
-from holdfast._core.single_flight.entry import CANCEL_LOAD, GET_OR_LEASE, Granted
+from holdfast._core.single_flight.entry import CANCEL_LOAD, GET_OR_LEASE, LoadGranted
 from holdfast._core.single_flight.flight import Load, Loading, LookupPolicy
 from holdfast._lua import codes
 
@@ -77,8 +77,8 @@ class Keeper:
         return sum(isinstance(request, kind) for request in self.trace)
 
 
-def granted() -> Granted:
-    return Granted(7, None)
+def granted() -> LoadGranted:
+    return LoadGranted(7, None)
 
 
 def loading() -> Loading:
@@ -100,7 +100,7 @@ def test_who_was_granted_the_load_has_it_whatever_another_one_was_told() -> None
     """The leader finds no server, just when another one, whose own time to look has come, is granted the load."""
     coalescer = crowd_of(CoalescedWaiter())
 
-    def granted_while_the_leader_fails() -> Granted:
+    def granted_while_the_leader_fails() -> LoadGranted:
         coalescer.tell(coalescer.members, NotSent("no server"))
         return granted()
 
@@ -123,7 +123,7 @@ def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:
     """A caller that was granted the load is held back, and interrupted before it learns whether it gets the failure."""
     coalescer = crowd_of(CoalescedWaiter())
 
-    def granted_while_it_is_held() -> Granted:
+    def granted_while_it_is_held() -> LoadGranted:
         coalescer.hold_back([])
         keeper.fails[AwaitNotice] = Interrupted()
         return granted()

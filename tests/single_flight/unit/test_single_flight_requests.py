@@ -11,7 +11,7 @@ from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, KeepAlive, Now, Refused, Request, RunScript
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import GET_OR_LEASE, Found, Granted, LookupPolicy, fresh
+from holdfast._core.single_flight.entry import GET_OR_LEASE, FoundValue, LoadGranted, LookupPolicy, fresh
 from holdfast._core.single_flight.flight import RETRY_AFTER_S, Load
 from holdfast._lua import codes
 from support.driver import Driver, Fault, always
@@ -54,7 +54,7 @@ def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
 
 def test_the_lease_of_a_load_counts_from_when_it_was_asked_for() -> None:
     attempt = Attempt(SITE.spec, "0123456789ab.0")
-    turn = flight._interpret(SITE, attempt, Answer(Granted(7, None), 1000.0, 1000.5))
+    turn = flight._interpret(SITE, attempt, Answer(LoadGranted(7, None), 1000.0, 1000.5))
     keep_alive = turn.send(None)
     assert isinstance(keep_alive, KeepAlive)
     assert keep_alive.held.held_lease.deadline == 1002.0 - margin(2.0)
@@ -74,7 +74,7 @@ def test_a_load_that_may_have_been_asked_for_twice_refuses_late_copies(doubt: bo
 def test_how_long_a_stored_value_lasts_is_read_in_seconds() -> None:
     value = b"1 v 100 200 0 1\ndata"
     granted, found = (GET_OR_LEASE.parse(raw) for raw in ([codes.LEASED, 7, value, 1500], [1, value, 1500]))
-    assert isinstance(granted, Granted)
-    assert isinstance(found, Found)
+    assert isinstance(granted, LoadGranted)
+    assert isinstance(found, FoundValue)
     assert granted.record == found.record
     assert found.record.left == 1.5

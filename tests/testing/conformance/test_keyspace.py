@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from holdfast.testing.keyspace import Keyspace, ReplyError
-from holdfast.testing.keyspace.engine import Engine, kinds
+from holdfast.testing.keyspace.engine import LuaEngine, kinds
 from lock.conformance import test_scripts, test_scripts_while_held, test_trace
 from single_flight.conformance import test_single_flight_scripts
 from support.box import PREFIXES, Box
@@ -65,7 +65,7 @@ class KeyspaceBox(Box):
         return found
 
 
-ON = {kind: type("On", (Keyspace,), {"__slots__": (), "_engine": Engine(kind)}) for kind in kinds()}
+ON = {kind: type("On", (Keyspace,), {"__slots__": (), "_engine": LuaEngine(kind)}) for kind in kinds()}
 
 
 @pytest.fixture(params=ON)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from holdfast._lua import codes
 from holdfast.testing.keyspace import Keyspace, ReplyError
-from holdfast.testing.keyspace.engine import Engine, kinds
+from holdfast.testing.keyspace.engine import LuaEngine, kinds
 from support.box import SCRIPTS
 from support.conformance import SERVERS
 from support.servers import private
@@ -89,7 +89,7 @@ class Server:
         return [list(each) for each in zip(keys, types, values, left, strict=True)]
 
 
-ENGINES = [type("On", (Keyspace,), {"__slots__": (), "_engine": Engine(kind)}) for kind in kinds()]
+ENGINES = [type("On", (Keyspace,), {"__slots__": (), "_engine": LuaEngine(kind)}) for kind in kinds()]
 
 
 def in_order(step: Step, reply: Any) -> Any:

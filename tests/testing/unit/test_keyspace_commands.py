@@ -13,11 +13,13 @@ import pytest
 
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
 from holdfast.testing.keyspace import Keyspace, ReplyError, Status
-from holdfast.testing.keyspace.engine import Engine, kinds
+from holdfast.testing.keyspace.engine import LuaEngine, kinds
 
 KEYS = (b"hf:{x}", b"hf:{x}:state", b"hf:{x}:queue")
 START = 1_700_000_000_123_456
-ON: dict[str, type[Keyspace]] = {kind: type("On", (Keyspace,), {"__slots__": (), "_engine": Engine(kind)}) for kind in kinds()}
+ON: dict[str, type[Keyspace]] = {
+    kind: type("On", (Keyspace,), {"__slots__": (), "_engine": LuaEngine(kind)}) for kind in kinds()
+}
 
 
 @pytest.fixture(params=ON)

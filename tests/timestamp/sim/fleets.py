@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from holdfast._core import timestamp
 from holdfast._core.requests import Command, Now, Sleep, UnixTime, WireError
-from holdfast._core.timestamp import Hold, Stamp
+from holdfast._core.timestamp import Stamp, TimestampState
 from holdfast.errors import LeaseLost, LockTimeout
 from holdfast.legacy import _migrating
 from holdfast_lab.judge import evidence
@@ -19,7 +19,7 @@ from holdfast_lab.sim import faults
 from holdfast_lab.sim.lock_client import Lease, Lock, spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Process, World
 
 KEY = "lock.foo"
@@ -55,7 +55,7 @@ class Old:
         attempt = f"{self.worker.name}@{self.taken}"
         self.worker.process.world.note(kind, self.worker.name, KEY, attempt, until=until)
 
-    async def take(self, wait: float | None) -> Hold:
+    async def take(self, wait: float | None) -> TimestampState:
         hold = self.core.Hold()
         with self.worker.operation():
             try:
@@ -70,13 +70,13 @@ class Old:
         self.note("taken", min(process.true(hold.until), EPOCH + (hold.ends - EPOCH) - process.ahead))
         return hold  # type: ignore[no-any-return]
 
-    async def give_back(self, hold: Hold) -> None:
+    async def give_back(self, hold: TimestampState) -> None:
         self.note("release")
         with self.worker.operation():
             if not await self.core.release(self.stamp, hold):
                 raise LeaseLost("lost")
 
-    def holds(self, hold: Hold) -> bool:
+    def holds(self, hold: TimestampState) -> bool:
         return hold.until > self.worker.process.clock()
 
 
@@ -88,7 +88,7 @@ class Deployed(Old):
         super().__init__(worker, described)
         self.stays = 0.8
 
-    async def take(self, wait: float | None) -> Hold:
+    async def take(self, wait: float | None) -> TimestampState:
         now = units = 0.0
         while True:
             units, now = await UnixTime() * self.stamp.unit, await Now()
@@ -101,9 +101,9 @@ class Deployed(Old):
             await Sleep(0.1)
         self.taken += 1
         self.note("taken", self.worker.process.true(now + self.stamp.ttl))
-        return Hold((mine,), now + self.stamp.ttl, float("inf"))
+        return TimestampState((mine,), now + self.stamp.ttl, float("inf"))
 
-    async def give_back(self, hold: Hold) -> None:
+    async def give_back(self, hold: TimestampState) -> None:
         self.note("release")
         if await Now() < hold.until:
             await self.ask("DEL", KEY)
@@ -205,7 +205,7 @@ async def use(kind: Any, rng: random.Random) -> None:
                 return
             mine, held = held, None
             await kind.give_back(mine)
-        except Cancelled:
+        except TaskCancelled:
             if held is not None:
                 await _quietly(kind, held)
         except (LockTimeout, LeaseLost, WireError):

@@ -12,7 +12,7 @@ from holdfast import legacy
 from holdfast._core import timestamp
 from holdfast._core.lock.spec import margin
 from holdfast._core.requests import Answer, Command, NotSent, Now, Request, RunScript, Sleep, UnixTime
-from holdfast._core.timestamp import Hold, Stamp, Strange, read
+from holdfast._core.timestamp import Stamp, Strange, TimestampState, read
 from holdfast.legacy import aio
 from holdfast.legacy._shared import AioBase, Base
 from holdfast.testing.keyspace import Keyspace
@@ -121,12 +121,12 @@ class Machine:
                 return Answer(request.script.parse(raw), sent, self.now)
         return None
 
-    def taken(self, stamp: Stamp) -> Hold:
-        hold = Hold()
+    def taken(self, stamp: Stamp) -> TimestampState:
+        hold = TimestampState()
         assert self.run(timestamp.attempt(stamp, hold)) is None
         return hold
 
-    def remaining(self, hold: Hold) -> float:
+    def remaining(self, hold: TimestampState) -> float:
         return float(self.run(timestamp.remaining(hold)))
 
 

@@ -11,7 +11,7 @@ import redis
 
 from holdfast import Transaction
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
-from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
+from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, GivenUp, RetryableConflict, longest_pause, persist
 from holdfast._net.client_pipeline import is_command, named
 from holdfast.errors import ConfigError
 
@@ -31,7 +31,7 @@ class World:
         self.tries += 1
         self.now += self.takes
         if self.tries <= self.conflicts:
-            raise Changed(f"number {self.tries}")
+            raise RetryableConflict(f"number {self.tries}")
         return "done"
 
     def pause(self, seconds: float) -> None:

@@ -21,7 +21,7 @@ import holdfast.aio
 from holdfast_lab.bench.bare import AsyncBare, Bare, pack
 from holdfast_lab.bench.plan import PREFIX, TTL, Plan, in_turns, tasks_in_turns
 from holdfast_lab.bench.report import Figure, Result, Row, times
-from holdfast_lab.bench.workers import Worker, workers
+from holdfast_lab.bench.workers import BenchWorker, workers
 
 OURS, OURS_AIO, BARE = "holdfast.Cache, a hit", "holdfast.aio.Cache, a hit", "bare GET"
 REDIS_PY, REDIS_AIO = "redis-py, GET", "redis.asyncio, GET"
@@ -145,7 +145,7 @@ def _told(plan: Plan) -> list[Row]:
     return [times(name, noted, WAITING) for name, noted in found.items()]
 
 
-def _load(follower: Worker, number: int) -> float:
+def _load(follower: BenchWorker, number: int) -> float:
     """Tell the waiting process to wait for the value ``number`` (-1: for the lock), and sleep until it waits.
 
     Return the time then, by the monotonic clock.

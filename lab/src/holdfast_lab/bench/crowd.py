@@ -32,8 +32,8 @@ from holdfast_lab.bench.rivals import (
     Threads,
     fence,
 )
-from holdfast_lab.bench.wiretap import Seen, Wiretap
-from holdfast_lab.bench.workers import Worker, workers
+from holdfast_lab.bench.wiretap import SeenCommand, Wiretap
+from holdfast_lab.bench.workers import BenchWorker, workers
 
 PROCESSES, EACH = 2, 8
 WARM_UP = 0.1
@@ -100,7 +100,7 @@ def measure(plan: Plan) -> Result:
     return result
 
 
-def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str) -> Slice:
+def _round(crowd: Sequence[BenchWorker], work: float, seconds: float, contender: str) -> Slice:
     begin = _clock() + 0.02
     start, end = begin + WARM_UP, begin + WARM_UP + seconds
     order = _Order(contender, f"{PREFIX}crowd:{contender}", work, begin, end)
@@ -176,14 +176,14 @@ def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
     return found
 
 
-def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
+def _order(url: str, crowd: Sequence[BenchWorker], name: str) -> Figure:
     with Wiretap(url) as tap:
         _round(crowd, 0.0, TAPPED, name)
     arrivals, wrong = replay(tap.seen, f"{PREFIX}crowd:{name}")
     return Figure(f"{name}: {arrivals} arrivals in the server's queue; served out of turn", wrong, "", "=", 0)
 
 
-def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
+def replay(seen: Sequence[SeenCommand], name: str) -> tuple[int, int]:
     """Reconstruct a lock's queue from recorded commands.
 
     Return how many waiters joined the queue, and how often a client got the lock although another one was first.

@@ -22,8 +22,8 @@ from holdfast_lab.bench.pairs import pairs, pairs_in_tasks
 from holdfast_lab.bench.plan import PREFIX, TTL, Plan, in_turns
 from holdfast_lab.bench.report import Figure, Result, Row, quantile, times
 from holdfast_lab.bench.rivals import FAIR, FAIR_AIO, OURS, OURS_AIO, AnyAsyncLock, AnyLock
-from holdfast_lab.bench.wiretap import Seen, Wiretap
-from holdfast_lab.bench.workers import Worker, workers
+from holdfast_lab.bench.wiretap import SeenCommand, Wiretap
+from holdfast_lab.bench.workers import BenchWorker, workers
 
 FREE, FREE_AIO, OVER = "free, sync", "free, asyncio", "hand-over"
 READERS, TWO = 50, "holdfast.MultiLock of two"
@@ -160,7 +160,7 @@ def _to_readers(plan: Plan) -> tuple[list[Row], int]:
     return [times(TO_READERS, first, OVER), times(TO_LAST_READER, last, OVER)], _granting(tap.seen)
 
 
-def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
+def _let_in(writer: AnyLock, other: BenchWorker) -> tuple[float, float]:
     writer.acquire()
     other.ask(None)
     time.sleep(random.uniform(0, 0.01))
@@ -172,7 +172,7 @@ def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
     return min(awake) - start, max(awake) - start
 
 
-def _granting(seen: list[Seen]) -> int:
+def _granting(seen: list[SeenCommand]) -> int:
     """Count the requests in which the server notified at least one waiter of a grant."""
     runs, number = set(), 0
     for each in seen:

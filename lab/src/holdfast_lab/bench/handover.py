@@ -17,7 +17,7 @@ from holdfast_lab.bench.plan import PREFIX, Plan
 from holdfast_lab.bench.report import Figure, Result, quantile, times
 from holdfast_lab.bench.rivals import OURS, PYTHON_REDIS_LOCK, REDIS_PY, AnyLock, Threads
 from holdfast_lab.bench.wiretap import Wiretap
-from holdfast_lab.bench.workers import Worker, workers
+from holdfast_lab.bench.workers import BenchWorker, workers
 
 WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
@@ -64,7 +64,7 @@ def measure(plan: Plan) -> Result:
 class Leader:
     """The holder in this process, which hands each lock over to the waiting process."""
 
-    def __init__(self, url: str, follower: Worker, makers: Makers, server: Bare) -> None:
+    def __init__(self, url: str, follower: BenchWorker, makers: Makers, server: Bare) -> None:
         self._url, self._follower = url, follower
         self._locks = {name: make(_key(name)) for name, make in makers.make.items()}
         self._bare = server

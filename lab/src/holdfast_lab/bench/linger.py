@@ -16,7 +16,7 @@ from holdfast_lab.bench.plan import PREFIX, TTL, Plan, tasks_in_turns
 from holdfast_lab.bench.report import Result, Row, rates, times
 from holdfast_lab.bench.rivals import OURS_AIO, REDIS_AIO, AnyAsyncLock, Tasks
 from holdfast_lab.bench.throughput import by_tasks
-from holdfast_lab.bench.workers import Worker, workers
+from holdfast_lab.bench.workers import BenchWorker, workers
 
 LINGER = 0.05
 """Option ``linger`` of the measured lock, in seconds."""
@@ -45,7 +45,7 @@ async def _loop(plan: Plan) -> list[Row]:
         return [rates(name, each, LOOP) for name, each in found.items()]
 
 
-async def _asked(plan: Plan, other: Worker) -> list[Row]:
+async def _asked(plan: Plan, other: BenchWorker) -> list[Row]:
     lock = holdfast.aio.Lock(plan.url, f"{PREFIX}asked", ttl=TTL, linger=LINGER)
     found: list[float] = []
     normal: list[float] = []
@@ -65,7 +65,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
     return [times(LINGERING, found, ASKS), times(NORMAL, normal, ASKS)]
 
 
-async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
+async def _while_looping(lock: holdfast.aio.Lock, other: BenchWorker) -> tuple[float, float]:
     """Acquire the lock in a loop until the process ``other`` gets it. Return when ``other`` asked, and when it got the lock."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))

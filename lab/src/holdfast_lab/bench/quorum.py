@@ -175,7 +175,7 @@ def _with_servers_stopped(plan: Plan, servers: Sequence[PrivateServer], urls: Se
 # Many users of the lock
 
 
-class _Order(NamedTuple):
+class _QuorumOrder(NamedTuple):
     contender: str
     seconds: float
 
@@ -204,7 +204,7 @@ def _crowds(plan: Plan, urls: Sequence[str], result: Result) -> list[Row]:
 
 def _crowd(crowd: Sequence[Any], contender: str, seconds: float) -> tuple[list[int], list[float]]:
     for worker in crowd:
-        worker.tell(_Order(contender, seconds))
+        worker.tell(_QuorumOrder(contender, seconds))
     counts: list[int] = []
     waits: list[float] = []
     for worker in crowd:
@@ -217,7 +217,7 @@ def _crowd(crowd: Sequence[Any], contender: str, seconds: float) -> tuple[list[i
 def _serve(pipe: Connection, urls: tuple[str, ...]) -> None:
     name = f"{PREFIX}quorum:crowd"
     while True:
-        order: _Order = pipe.recv()
+        order: _QuorumOrder = pipe.recv()
         noted: list[list[float]] = [[] for _ in range(EACH)]
         locks = [
             holdfast.Redlock(urls, name, ttl=TTL) if order.contender == OURS else _RedlockPy(urls, f"{name}:{REDLOCK_PY}")
@@ -225,7 +225,7 @@ def _serve(pipe: Connection, urls: tuple[str, ...]) -> None:
         ]
         ready = threading.Barrier(EACH)
 
-        def work(lock: Any, waits: list[float], order: _Order = order, ready: threading.Barrier = ready) -> None:
+        def work(lock: Any, waits: list[float], order: _QuorumOrder = order, ready: threading.Barrier = ready) -> None:
             ready.wait()
             time.sleep(0.05 * random.random())
             end = _clock() + order.seconds

@@ -18,7 +18,7 @@ from holdfast_lab.bench.plan import PREFIX, Plan
 from holdfast_lab.bench.report import Figure, Result, Row
 from holdfast_lab.bench.rivals import OURS_AIO, REDIS_AIO, Tasks
 from holdfast_lab.bench.wiretap import Wiretap
-from holdfast_lab.bench.workers import Worker, workers
+from holdfast_lab.bench.workers import BenchWorker, workers
 
 PROCESSES, LOCKS = 2, 100
 EVENT = "asyncio.Event (no lock)"
@@ -83,7 +83,7 @@ def _clients(server: Bare) -> int:
     return int(server.info("clients")["connected_clients"])
 
 
-def _all(crowd: list[Worker], order: str) -> list[int]:
+def _all(crowd: list[BenchWorker], order: str) -> list[int]:
     for worker in crowd:
         worker.tell(order)
     return [worker.hear() for worker in crowd]

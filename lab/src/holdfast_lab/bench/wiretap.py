@@ -17,7 +17,7 @@ _ARGUMENT = re.compile(rb' "((?:[^"\\]|\\.)*)"')
 _END = b"end of the recording"
 
 
-class Seen(NamedTuple):
+class SeenCommand(NamedTuple):
     """A command, as MONITOR shows it."""
 
     at: float
@@ -53,17 +53,17 @@ class Wiretap:
             self._lines.append(line)
 
     @cached_property
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[SeenCommand]:
         """All commands, including those inside scripts."""
         return [_parsed(found) for line in self._lines if (found := _LINE.match(line))]
 
     @cached_property
-    def from_clients(self) -> list[Seen]:
+    def from_clients(self) -> list[SeenCommand]:
         """The commands that clients sent."""
         lines = (line for line in self._lines if b" lua] " not in line[:64])
         return [_parsed(found) for line in lines if (found := _LINE.match(line))]
 
 
-def _parsed(found: re.Match[bytes]) -> Seen:
+def _parsed(found: re.Match[bytes]) -> SeenCommand:
     arguments = [argument.decode(errors="replace") for argument in _ARGUMENT.findall(found[4])]
-    return Seen(float(found[1]), found[2].decode(), found[3].decode().upper(), arguments)
+    return SeenCommand(float(found[1]), found[2].decode(), found[3].decode().upper(), arguments)

@@ -21,7 +21,7 @@ class _Failed(NamedTuple):
     text: str
 
 
-class Worker:
+class BenchWorker:
     """A worker process, as the main process sees it."""
 
     def __init__(self, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
@@ -60,12 +60,12 @@ class Worker:
 
 
 @contextmanager
-def workers(count: int, target: Callable[..., None], *arguments: object) -> Iterator[list[Worker]]:
+def workers(count: int, target: Callable[..., None], *arguments: object) -> Iterator[list[BenchWorker]]:
     """Start ``count`` processes that run ``target(pipe, *arguments)``, and end them after the ``with`` block."""
-    started: list[Worker] = []
+    started: list[BenchWorker] = []
     try:
         for _ in range(count):
-            started.append(Worker(target, arguments))  # noqa: PERF401 (if one cannot start, the others are ended)
+            started.append(BenchWorker(target, arguments))  # noqa: PERF401 (if one cannot start, the others are ended)
         yield started
     finally:
         for worker in started:

@@ -10,7 +10,7 @@ import textwrap
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, perform
 from holdfast_lab import ladder
-from holdfast_lab.ladder import RUNGS, Step
+from holdfast_lab.ladder import RUNGS, FailingRung
 
 WIDTH = 80
 
@@ -30,7 +30,7 @@ def main(*, as_json: bool) -> int:
     return perform("demo ladder", play, as_json=as_json)
 
 
-def judge(step: Step, number: int) -> list[Check]:
+def judge(step: FailingRung, number: int) -> list[Check]:
     """Return two checks: the search finds a failure of the rung, and no failure of its cure, rung ``number``."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
@@ -43,7 +43,7 @@ def judge(step: Step, number: int) -> list[Check]:
     ]
 
 
-def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
+def show(screen: Screen, number: int, step: FailingRung, checks: list[Check]) -> None:
     screen.title(f"{number}. {step.rung.title}")
     for text in (step.rung.about, f"Tried with {step.fall.scenario.about}.", step.fall.wrong):
         for line in textwrap.wrap(text, WIDTH - 2):
@@ -57,7 +57,7 @@ def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
         screen.check(check)
 
 
-def facts(step: Step) -> Facts:
+def facts(step: FailingRung) -> Facts:
     found = step.found
     return {
         "name": step.rung.name,

@@ -44,7 +44,7 @@ SLACK = 2_000_000
 """Microseconds that S4 allows for the request that claims a tick. The whole limit also depends on the job's period and ttl."""
 
 
-class Terms(Protocol):
+class JobTerms(Protocol):
     """The options of a job that the rules need."""
 
     @property
@@ -93,7 +93,7 @@ class ActiveRun(Protocol):
     def scheduled(self) -> int: ...
 
 
-class Facts(Protocol):
+class JobFacts(Protocol):
     """The facts that the server stores about a job."""
 
     @property
@@ -120,12 +120,12 @@ class Stretch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Served:
+class ServedSchedule:
     """The history of a schedule, with the server's records and the settings that the rules need."""
 
     history: list[Event]
-    facts: Sequence[Facts]
-    jobs: Mapping[str, tuple[float, Terms]]
+    facts: Sequence[JobFacts]
+    jobs: Mapping[str, tuple[float, JobTerms]]
     """Period in seconds and options of each job. Ticks are the multiples of the period."""
     now: float
     """Virtual time of the end of the history."""
@@ -167,13 +167,13 @@ class Served:
         return max(self.shown(moment) for moment in (at, *before))
 
 
-def judge(case: Served) -> list[Violation]:
+def judge(case: ServedSchedule) -> list[Violation]:
     case.stretches = _stretches(case)
     case.upsets = Upsets(case.history)
     return [violation for rule in RULES for violation in rule(case)]
 
 
-def _stretches(case: Served) -> dict[str, list[Stretch]]:
+def _stretches(case: ServedSchedule) -> dict[str, list[Stretch]]:
     """Return the runs of each job, in the order of their starts."""
     ends: dict[tuple[str, str, str], tuple[float, str]] = {}
     crashed: dict[str, float] = {}
@@ -205,7 +205,7 @@ def _tick(attempt: str) -> tuple[int, int]:
     return int(scheduled), int(number)
 
 
-def s1_once(case: Served) -> Iterator[Violation]:
+def s1_once(case: ServedSchedule) -> Iterator[Violation]:
     """S1: no attempt to run a tick starts twice. A further attempt starts only after the previous one has failed and ended.
 
     This also checks a part of S2: no run relies on its lease for longer than the server keeps it.
@@ -239,7 +239,7 @@ def s1_once(case: Served) -> Iterator[Violation]:
             ended[scheduled, attempt.endswith("h")] = stretch
 
 
-def s1_crashed(case: Served) -> Iterator[Violation]:
+def s1_crashed(case: ServedSchedule) -> Iterator[Violation]:
     """S1: the job's definition at the time at which a crash is noticed decides whether the run is started again.
 
     A retry that has not started yet may be queued, or its request may be under way.
@@ -267,7 +267,7 @@ def s1_crashed(case: Served) -> Iterator[Violation]:
                     yield Violation("S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is not started again")
 
 
-def s2_exclusion(case: Served) -> Iterator[Violation]:
+def s2_exclusion(case: ServedSchedule) -> Iterator[Violation]:
     """S2: a job has no more runs at the same time than it allows."""
     for job, stretches in case.stretches.items():
         slots = _slots(case.jobs[job][1])
@@ -281,11 +281,11 @@ def s2_exclusion(case: Served) -> Iterator[Violation]:
             going.append(stretch)
 
 
-def _slots(options: Terms) -> int:
+def _slots(options: JobTerms) -> int:
     return BESIDE if options.overlap == "allow" else 1
 
 
-def s3_fences(case: Served) -> Iterator[Violation]:
+def s3_fences(case: ServedSchedule) -> Iterator[Violation]:
     """S3: no two runs of a job have the same fence. If a job allows one run at a time, fences rise."""
     for job, stretches in case.stretches.items():
         fences = Counter(stretch.began.fence for stretch in stretches)
@@ -298,7 +298,7 @@ def s3_fences(case: Served) -> Iterator[Violation]:
                     yield _wrong("S3", f"{job}: a fence that does not rise", before, after)
 
 
-def s4_none_forgotten(case: Served) -> Iterator[Violation]:
+def s4_none_forgotten(case: ServedSchedule) -> Iterator[Violation]:
     """S4: each tick that was due is in the log, is being run, or waits for the end of an earlier run."""
     for facts in case.facts:
         period, options = case.jobs[facts.name]
@@ -325,7 +325,7 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
             yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, but no run is active")
 
 
-def s4_counted(case: Served) -> Iterator[Violation]:
+def s4_counted(case: ServedSchedule) -> Iterator[Violation]:
     """S4: a log entry about ticks that were not run has the number of these ticks.
 
     Ticks between the first and the last of them may have been run, or may wait.
@@ -350,7 +350,7 @@ def _after(period: float, tick: int) -> int:
     return (tick // step + 1) * step
 
 
-def s9_one_late_run(case: Served) -> Iterator[Violation]:
+def s9_one_late_run(case: ServedSchedule) -> Iterator[Violation]:
     """S9: a job whose run starts late runs only once, and not again for the ticks that were due by then.
 
     This does not apply to jobs that run every missed tick (``misfire`` "all") or queue their ticks (``overlap`` "queue"). A
@@ -374,7 +374,7 @@ def s9_one_late_run(case: Served) -> Iterator[Violation]:
                 )
 
 
-def s5_written(case: Served) -> Iterator[Violation]:
+def s5_written(case: ServedSchedule) -> Iterator[Violation]:
     """S5: the log has exactly one entry about each run that has ended."""
     for facts in case.facts:
         entries = [entry for entry in facts.entries if entry.status not in {"skipped", "missed"}]
@@ -395,7 +395,7 @@ def s5_written(case: Served) -> Iterator[Violation]:
             yield Violation("S5", f"{facts.name}: a tick was tried too often")
 
 
-def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
+def s7_nothing_made_up(case: ServedSchedule) -> Iterator[Violation]:
     """S7: if the log says that a run crashed, the run has started, and has neither succeeded nor been cancelled.
 
     Without faults, no run crashes and no tick is missed.
@@ -418,7 +418,7 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
                 yield Violation("S7", f"{facts.name}: {entry.status}, although no fault happened")
 
 
-def _delayed(case: Served, entry: Entry) -> bool:
+def _delayed(case: ServedSchedule, entry: Entry) -> bool:
     """Return whether faults may have delayed a request of the run's process for longer than the lease of the run."""
     quick = {"lost-reply", "lost-request", "duplicate", "cut"}
     whose = {entry.host.removeprefix("process "), "server"}
@@ -430,7 +430,7 @@ def _delayed(case: Served, entry: Entry) -> bool:
     return not case.steady or len([note for note in around if note.startswith("lost")]) > 1 or not quick.issuperset(around)
 
 
-def s6_prompt(case: Served) -> Iterator[Violation]:
+def s6_prompt(case: ServedSchedule) -> Iterator[Violation]:
     """S6: no run starts before its tick. Without faults, a run starts at once, unless it must wait for an earlier run."""
     for job, stretches in case.stretches.items():
         for stretch in stretches:

@@ -11,6 +11,6 @@ picture  the timeline of a failure
 
 from __future__ import annotations
 
-from holdfast_lab.ladder.rungs import RUNGS, SCENARIOS, Found, Rung, Scenario, Step, climb, find, survives
+from holdfast_lab.ladder.rungs import RUNGS, SCENARIOS, FailingRung, Rung, RungFailure, Scenario, climb, find, survives
 
-__all__ = ["RUNGS", "SCENARIOS", "Found", "Rung", "Scenario", "Step", "climb", "find", "survives"]
+__all__ = ["RUNGS", "SCENARIOS", "FailingRung", "Rung", "RungFailure", "Scenario", "climb", "find", "survives"]

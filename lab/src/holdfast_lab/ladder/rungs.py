@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.testing.history import Event
 from holdfast_lab.checkers import Violation
-from holdfast_lab.explore import Report, explore
+from holdfast_lab.explore import SearchReport, explore
 from holdfast_lab.ladder import locks, picture
 from holdfast_lab.ladder.world import Client, LadderWorker, LadderWorld, Successor
 from holdfast_lab.sim.state import same_in_all_states
@@ -82,7 +82,7 @@ class Rung:
         return " ".join(str(type(self.lock).__doc__).split())
 
 
-class Found(NamedTuple):
+class RungFailure(NamedTuple):
     """A failure of a rung, found by the search."""
 
     schedules: int
@@ -96,7 +96,7 @@ class Found(NamedTuple):
         return picture.draw(self.history, self.violation)
 
 
-def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
+def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> SearchReport:
     """Run the schedules of a scenario with a rung's lock, until one violates a rule or ``most`` were run."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
@@ -118,30 +118,30 @@ def settle(world: Stepwise) -> None:
 
 
 @cache
-def find(rung: Rung) -> Found | None:
+def find(rung: Rung) -> RungFailure | None:
     """Search for the failure of a rung. Return None if the search does not find it within ``fall.within`` schedules."""
     assert rung.fall is not None, f"{rung.name} is a cure"
     report = search(rung, rung.fall.scenario, rung.fall.within)
     if not report.found:
         return None
     (found,) = report.found
-    return Found(report.schedules, found.choices, found.violations[0], found.history)
+    return RungFailure(report.schedules, found.choices, found.violations[0], found.history)
 
 
 @cache
-def survives(rung: Rung, scenario: Scenario) -> Report:
+def survives(rung: Rung, scenario: Scenario) -> SearchReport:
     """Run all schedules of a scenario. The lock survives if the report has no violation, and ``covered`` is True."""
     return search(rung, scenario)
 
 
-class Step(NamedTuple):
+class FailingRung(NamedTuple):
     """A rung that fails, and its cure."""
 
     rung: Rung
     fall: Fall
-    found: Found | None
+    found: RungFailure | None
     cure: Rung
-    survived: Report
+    survived: SearchReport
 
     @property
     def held(self) -> bool:
@@ -150,12 +150,12 @@ class Step(NamedTuple):
         return as_said and self.survived.covered and not self.survived.found
 
 
-def climb() -> Iterator[Step]:
+def climb() -> Iterator[FailingRung]:
     """Yield a step for every rung that fails, from the lowest."""
     for rung in RUNGS:
         if rung.fall is not None:
             cure = by_name(rung.fall.cure)
-            yield Step(rung, rung.fall, find(rung), cure, survives(cure, rung.fall.scenario))
+            yield FailingRung(rung, rung.fall, find(rung), cure, survives(cure, rung.fall.scenario))
 
 
 def by_name(name: str) -> Rung:
@@ -167,7 +167,7 @@ RUNGS = (
     Rung(
         "flag",
         "A flag, read and then written",
-        locks.Flag(),
+        locks.FlagLock(),
         Fall(
             CALM,
             "R1",

@@ -12,14 +12,14 @@ from holdfast.testing.history import Event
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.scenarios.single_flight import LEASE, FlightScenario
-from holdfast_lab.sim.election_client import Candidate, Election, Observer
+from holdfast_lab.sim.election_client import Candidate, ElectionData, Observer
 from holdfast_lab.sim.lock_client import spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.worker import Worker
 from holdfast_lab.swarms.election import judge, judge_gifts, judge_seen
 
-Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
+Program = Callable[[Worker, ElectionData], Coroutine[Any, Any, None]]
 
 
 def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = None) -> Program:
@@ -28,7 +28,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
     It campaigns for at most ``wait`` seconds (None: until it is elected). It resigns if ``to`` is "" or the hand-over fails.
     """
 
-    async def program(worker: Worker, election: Election) -> None:
+    async def program(worker: Worker, election: ElectionData) -> None:
         candidate, term = Candidate(worker, election, name), None
         while term is None:
             term = await candidate.campaign(wait)
@@ -50,7 +50,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
 def watch(name: str) -> Program:
     """Return a program that observes until ``name`` leads, and then until nobody leads."""
 
-    async def program(worker: Worker, election: Election) -> None:
+    async def program(worker: Worker, election: ElectionData) -> None:
         observer = Observer(worker, election)
         while (found := await observer.see()) is None or found.name != name:
             pass
@@ -70,7 +70,7 @@ class ElectionScenario(FlightScenario):
     def build(self, *, trace: bool = False) -> Stepwise:
         world = self.empty_world(LEASE, trace=trace)
         self.add_processes(world, Server(world), len(self.programs))
-        election = Election(spec("x", ttl=LEASE))
+        election = ElectionData(spec("x", ttl=LEASE))
         for process, program in zip(world.processes, self.programs, strict=True):
             worker = Worker(process, "1")
             worker.start(program(worker, election))

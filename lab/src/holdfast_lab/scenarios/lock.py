@@ -21,7 +21,7 @@ from holdfast_lab.sim.leftovers import told_at_once, write_the_end
 from holdfast_lab.sim.lock_client import Lease, Lock, spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.stepwise import Stepwise
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 
 Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
 
@@ -49,7 +49,7 @@ def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False)
                 await lock.renew(lease)
             held, lease = lease, None
             await lock.release(held)
-        except Cancelled:
+        except TaskCancelled:
             if lease is not None:
                 await lock.release(lease)
 
@@ -68,7 +68,7 @@ def lowered() -> Program:
             await lock.downgrade(lease)
             held, lease = lease, None
             await lock.release(held)
-        except Cancelled:
+        except TaskCancelled:
             if lease is not None:
                 await lock.release(lease)
 

@@ -16,7 +16,7 @@ from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.rendezvous_client import Rendezvous, RendezvousClient, flag, meeting
 from holdfast_lab.sim.state import same_in_all_states
 from holdfast_lab.sim.stepwise import Stepwise
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 
 Program = Callable[[RendezvousClient, Any], Coroutine[Any, Any, None]]
 
@@ -33,7 +33,7 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
     async def program(client: RendezvousClient, where: Any) -> None:
         try:
             await client.meet(where, wait, takes)
-        except Cancelled:
+        except TaskCancelled:
             await client.meet(where, wait, takes)
 
     return program
@@ -50,7 +50,7 @@ def count(*, clears: bool = False) -> Program:
             await client.count(what)
             if clears:
                 await client.clear(what)
-        except Cancelled:
+        except TaskCancelled:
             await client.count(what)
 
     return program
@@ -63,7 +63,7 @@ def wait(seconds: float | None = None) -> Program:
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
             await client.wait(what, seconds)
-        except Cancelled:
+        except TaskCancelled:
             pass
 
     return program
@@ -80,7 +80,7 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
             if after:
                 await Sleep(after)
             await client.meet(where, wait)
-        except Cancelled:
+        except TaskCancelled:
             pass
 
     return program

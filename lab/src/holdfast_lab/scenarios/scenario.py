@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from holdfast.testing.history import Event
-from holdfast_lab.explore import Report, explore, replay
+from holdfast_lab.explore import SearchReport, explore, replay
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.stepwise import Stepwise
@@ -68,8 +68,8 @@ class Scenario:
         most: int = 1_000_000,
         stop_at: int = 1,
         broad: bool | None = None,
-        progress: Callable[[Report], None] | None = None,
-    ) -> Report:
+        progress: Callable[[SearchReport], None] | None = None,
+    ) -> SearchReport:
         """Run schedules until all are covered, ``most`` were run, or ``stop_at`` of them violated a rule.
 
         ``progress`` is called with the report after every 200 schedules. If ``broad`` is None, that of the scenario applies.

@@ -11,7 +11,7 @@ from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.state import same_in_all_states
 from holdfast_lab.sim.stepwise import Stepwise
 from holdfast_lab.sim.ticket_client import IssuedTicket, issue, out, redeem
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 
 EXPIRES = 1.5
 """Seconds after which a ticket expires. This is less than a lease."""
@@ -32,7 +32,7 @@ def give(*to: int) -> Program:
             lock.write(lease)
             held, lease = lease, None
             slip = await issue(lock, held, EXPIRES)
-        except Cancelled:
+        except TaskCancelled:
             if lease is not None:
                 await lock.release(lease)
             return
@@ -56,7 +56,7 @@ async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
         lock.write(lease)
         held, lease = lease, None
         await lock.release(held)
-    except Cancelled:
+    except TaskCancelled:
         if lease is not None:
             await lock.release(lease)
 

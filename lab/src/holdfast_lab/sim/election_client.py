@@ -24,7 +24,7 @@ from holdfast._core.names import side_key
 from holdfast._core.requests import Sleep, WireError
 from holdfast.errors import HoldfastError, NoCandidate
 from holdfast_lab.sim import lock_client
-from holdfast_lab.sim.worker import Cancelled, Slot, Worker
+from holdfast_lab.sim.worker import Slot, TaskCancelled, Worker
 
 
 class Term(BaseTermCore, lock_client.Lease):
@@ -36,7 +36,7 @@ class Term(BaseTermCore, lock_client.Lease):
 
 
 @dataclass(slots=True)
-class Election:
+class ElectionData:
     """The data that all candidates and observers of one election share."""
 
     spec: Spec
@@ -55,7 +55,7 @@ class Election:
 class Candidate(lock_client.Lock):
     _strategy = elections.FOR_A_CANDIDATE
 
-    def __init__(self, worker: Worker, election: Election, name: str) -> None:
+    def __init__(self, worker: Worker, election: ElectionData, name: str) -> None:
         super().__init__(worker, election.spec, fair=True)
         self.election = election
         self.name = name
@@ -108,7 +108,7 @@ class Candidate(lock_client.Lock):
         except HoldfastError as error:
             self._tell("over" if not term.remaining() else "keeps", term)
             return type(error).__name__
-        except Cancelled:
+        except TaskCancelled:
             self._tell("over", term, "cancelled")
             raise
         finally:
@@ -119,7 +119,7 @@ class Candidate(lock_client.Lock):
 
 
 class Observer:
-    def __init__(self, worker: Worker, election: Election) -> None:
+    def __init__(self, worker: Worker, election: ElectionData) -> None:
         self.worker = worker
         self.election = election
         self.watch = LeaderWatch()
@@ -134,7 +134,7 @@ class Observer:
                 except WireError:
                     await Sleep(0.5)
                     continue
-            except Cancelled:
+            except TaskCancelled:
                 self.watch = LeaderWatch()
             else:
                 self._saw(*(found or ("", 0, "")))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast._lua import codes
-from holdfast_lab.sim.network import Push, Wire
+from holdfast_lab.sim.network import PublishedMessage, Wire
 from holdfast_lab.sim.world import World
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def stale(world: World, rng: random.Random, _lasts: float) -> None:
         wire, waiter = rng.choice(waiting)
         _told(world, "duplicate", wire.process.name, 0.0)
         payload = f"{codes.GRANTED} {waiter.attempt.token} {waiter.busy.last_fence}"
-        wire.down.send(Push(min(wire.channels), payload.encode()))
+        wire.down.send(PublishedMessage(min(wire.channels), payload.encode()))
 
 
 def _inboxes(world: World) -> list[Wire]:

@@ -17,8 +17,8 @@ from holdfast._core.requests import ConfigMismatch, TooFew, WaitLocally, WireErr
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.fencing import FENCE_CHECK, KEEP_FENCE
-from holdfast_lab.sim.permit_holders import Permits
-from holdfast_lab.sim.worker import Cancelled, Slot, Worker
+from holdfast_lab.sim.permit_holders import PermitHolders
+from holdfast_lab.sim.worker import Slot, TaskCancelled, Worker
 
 if TYPE_CHECKING:
     from holdfast._core.lock.local_queue import LocalQueue
@@ -131,7 +131,7 @@ class Lock:
         for server in worker.process.world.servers:
             if described.permits is not None:
                 server.locks.pop(key, None)
-                server.permits.setdefault(key, Permits(server, key, state))
+                server.permits.setdefault(key, PermitHolders(server, key, state))
             else:
                 server.locks[key] = state
 
@@ -170,7 +170,7 @@ class Lock:
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
             self.note("failed", f"{type(error).__name__}: {error}")
             return None
-        except Cancelled:
+        except TaskCancelled:
             try:
                 if attempt.unclaimed is not None:
                     attempt.unclaimed.discard()
@@ -290,7 +290,7 @@ class Lock:
             lease.left()
         except HoldfastError as error:
             lease.left(type(error).__name__)
-        except Cancelled:
+        except TaskCancelled:
             try:
                 await lease.finish_release()
             finally:

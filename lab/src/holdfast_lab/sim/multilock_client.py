@@ -14,7 +14,7 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import WireError
 from holdfast.errors import HoldfastError
 from holdfast_lab.sim.lock_client import Lease, Lock
-from holdfast_lab.sim.worker import Cancelled, Slot
+from holdfast_lab.sim.worker import Slot, TaskCancelled
 
 if TYPE_CHECKING:
     from holdfast._core.lock.spec import Spec
@@ -155,7 +155,7 @@ class MultiLock:
         except (WireError, KeyConflict) as error:
             self._end("failed", f"{type(error).__name__}: {error}")
             return None
-        except Cancelled:
+        except TaskCancelled:
             try:
                 await multilock.undo(self.parts)
             finally:

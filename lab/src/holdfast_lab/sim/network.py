@@ -45,7 +45,7 @@ class World(Protocol):
         """Append an event to the history, with the arguments of `world.World.note`."""
 
 
-class Client(Protocol):
+class ClientProcess(Protocol):
     """The part of `world.Process` that its connections use. The argument ``local`` is a time by the process's clock."""
 
     name: str
@@ -117,7 +117,7 @@ class Server(Protocol):
     def accept(self, wire: Wire) -> int:
         """Accept a new connection, and return its number."""
 
-    def receive(self, wire: Wire, message: Call | End) -> None:
+    def receive(self, wire: Wire, message: Call | EndOfStream) -> None:
         """Carry out a request. If the server hangs, keep the request until it resumes."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
@@ -130,11 +130,11 @@ class Server(Protocol):
         """Remove a connection and its subscriptions."""
 
 
-class End:
+class EndOfStream:
     """The last message in one direction: the sender has closed the connection."""
 
 
-END = End()
+END = EndOfStream()
 
 
 class Pipe:
@@ -171,14 +171,14 @@ class Pipe:
         world.at(self.stalled, self.deliver)
 
 
-class Push(NamedTuple):
+class PublishedMessage(NamedTuple):
     """A published message on its way to a subscriber."""
 
     channel: bytes
     payload: bytes
 
 
-class Request:
+class UnansweredCall:
     """A call that has no reply yet."""
 
     __slots__ = ("call", "deadline", "sent", "then")
@@ -214,7 +214,7 @@ class Wire:
 
     def __init__(
         self,
-        process: Client,
+        process: ClientProcess,
         server: Server,
         label: str,
         on_lost: Callable[[], None] | None = None,
@@ -234,7 +234,7 @@ class Wire:
         self.silent = False
         self.channels: set[bytes] = set()
         """Channels that are subscribed on this connection."""
-        self.in_flight: deque[Request] = deque()
+        self.in_flight: deque[UnansweredCall] = deque()
         self.up = Pipe(self, partial(server.receive, self))
         self.down = Pipe(self, self._receive)
         self._alarm: Entry | None = None
@@ -253,7 +253,7 @@ class Wire:
         self.process.tell()
         now = self.process.clock()
         deadline = now + call.timeout
-        self.in_flight.append(Request(call, then, now, deadline))
+        self.in_flight.append(UnansweredCall(call, then, now, deadline))
         if self.world.trace:
             self.world.note("sent", self.process.name, note=f"{show(call)} at local {now:.6f}")
         if not self.cut_off:
@@ -282,7 +282,7 @@ class Wire:
             return
         if message is END:
             self.close("the connection was closed")
-        elif isinstance(message, Push):
+        elif isinstance(message, PublishedMessage):
             if self.on_push is not None:
                 self.on_push([b"message", message.channel, message.payload])
         else:
@@ -313,9 +313,9 @@ class Wire:
 
     # The server's end
 
-    def carry_out(self, call: Call | End) -> None:
+    def carry_out(self, call: Call | EndOfStream) -> None:
         """Let the server carry out a call, and send the reply."""
-        if isinstance(call, End):
+        if isinstance(call, EndOfStream):
             self.server.drop(self)
             return
         for reply in self.server.serve(self, call):
@@ -365,7 +365,7 @@ class Line:
 
     def __init__(
         self,
-        process: Client,
+        process: ClientProcess,
         server: Server,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,

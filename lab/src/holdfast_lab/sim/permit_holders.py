@@ -10,7 +10,7 @@ from holdfast_lab.sim import network
 
 
 class Server(Protocol):
-    """The part of `server.Server` that `Permits` uses."""
+    """The part of `server.Server` that `PermitHolders` uses."""
 
     name: str
     keyspace: Keyspace
@@ -32,7 +32,7 @@ class Server(Protocol):
         """
 
 
-class Permits:
+class PermitHolders:
     """The holders of one semaphore or read-write lock on one server."""
 
     def __init__(self, server: Server, key: bytes, state: bytes) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.requests import Answer, AskPlace, GiveBack, NotSent, Poll, QuorumRequest, ServerRequest, WireError
-from holdfast_lab.sim.worker import LATER, Ticket, Worker
+from holdfast_lab.sim.worker import LATER, WaitId, Worker
 
 if TYPE_CHECKING:
     from holdfast_lab.sim.network import Wire
@@ -29,7 +29,7 @@ class QuorumWorker(Worker):
 
     def _poll(self, poll: Poll) -> Any:
         process = self.process
-        self.pending = asked = Ticket(self)
+        self.pending = asked = WaitId(self)
         round_ = PollRound(self, asked, poll)
         wires: dict[int, Wire] = {}
         for number, call in enumerate(poll.calls):
@@ -80,7 +80,7 @@ class PollRound:
 
     __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
-    def __init__(self, worker: QuorumWorker, asked: Ticket, poll: Poll) -> None:
+    def __init__(self, worker: QuorumWorker, asked: WaitId, poll: Poll) -> None:
         self._worker = worker
         self._asked = asked
         self._tally = poll.counter

@@ -18,7 +18,7 @@ from holdfast._core.lock.replies import ACQUIRE, RELEASE
 from holdfast._core.names import PREFIX, lock_keys, quarantine_key
 from holdfast._core.requests import Call, RunScript
 from holdfast_lab.sim.faults import mishaps, move, turn_away
-from holdfast_lab.sim.network import Push, Wire
+from holdfast_lab.sim.network import PublishedMessage, Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PEACE, Moment, Theme, strike
 from holdfast_lab.sim.virtual_time import EPOCH
@@ -100,7 +100,7 @@ class Stranger(Theme):
         inboxes = [wire for server in world.servers for wire in server.wires if wire.channels and wire.open]
         if inboxes:
             wire = rng.choice(inboxes)
-            wire.down.send(Push(min(wire.channels), forged(rng, rng.choice(world.processes).name)))
+            wire.down.send(PublishedMessage(min(wire.channels), forged(rng, rng.choice(world.processes).name)))
             world.rare["rare forged"] += 1
 
 
@@ -236,7 +236,7 @@ class Unrenewed(Theme):
         return world.rare
 
 
-class Revoked(Theme):
+class RevokedTokens(Theme):
     """Each lock has about a hundred revoked tokens, and further tokens are revoked at random times."""
 
     name = "revoked"
@@ -757,7 +757,7 @@ class Hurried(Theme):
 THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
-        Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
+        Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), RevokedTokens(), Long(),
         Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Moving(), Voting(),
         Polling(), Foreign(), Closing(), Redirecting(), Objects(),
         Overtaken(), Hurried(), Stalling(),

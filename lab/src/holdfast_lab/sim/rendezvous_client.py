@@ -29,12 +29,12 @@ from typing import Any
 
 from holdfast._core.lock.spec import Spec
 from holdfast._core.rendezvous import barrier, latch
-from holdfast._core.rendezvous.barrier import BARRIER, BarrierSpec, Broken, Participant
+from holdfast._core.rendezvous.barrier import BARRIER, BarrierBroken, BarrierSpec, Participant
 from holdfast._core.rendezvous.latch import LATCH, Forgotten, LatchSpec
 from holdfast._core.requests import Call, RunScript, Sleep, WireError
 from holdfast_lab.sim.network import Wire
 from holdfast_lab.sim.server import Server
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 
 KEEP_MS = 10**7
 """Milliseconds for which the server keeps the state of a barrier, latch or event after its last use."""
@@ -146,13 +146,13 @@ class RendezvousClient:
         me = Participant()
         try:
             number = await self._meet(where, me, wait, takes, fails=fails)
-        except Broken as broken:
+        except BarrierBroken as broken:
             self._note("parted", note=broken.why)
             return False
         except WireError:
             self._note("parted", note="away")
             return False
-        except Cancelled:
+        except TaskCancelled:
             self._note("parted", note="cancelled")
             raise
         self._note("through", fence=number)
@@ -168,7 +168,7 @@ class RendezvousClient:
             self._note("acting")
             await Sleep(takes or 0.0)
             if fails:
-                raise Broken("failed", "")
+                raise BarrierBroken("failed", "")
             self._note("acted")
             with worker.operation():
                 return await barrier.passing(where, me)
@@ -198,7 +198,7 @@ class RendezvousClient:
                 seen = await latch.down(what, by, name)
         except WireError:
             self._note("uncounted")
-        except Cancelled:
+        except TaskCancelled:
             self._note("uncounted")
             raise
         else:
@@ -230,7 +230,7 @@ class RendezvousClient:
             self._note("ended")
         except Forgotten:
             self._note("ended", note="forgotten")
-        except Cancelled:
+        except TaskCancelled:
             self._note("ended")
             raise
         else:

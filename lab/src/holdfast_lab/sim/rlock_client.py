@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._api.rlock import Holding, Holdings
+from holdfast._api.rlock import Holdings, RLockHolding
 from holdfast.errors import LeaseLost, NotHeld
 from holdfast_lab.sim.lock_client import Lease, Lock
 
@@ -33,7 +33,7 @@ class RLock:
         if mine is None:
             lease = await self._lock.acquire(wait)
             if lease is not None:
-                self._holdings[MARK] = Holding(lease)
+                self._holdings[MARK] = RLockHolding(lease)
             return lease
         again: Lease = mine.again(mine.core)
         again.note_again()

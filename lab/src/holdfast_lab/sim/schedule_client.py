@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 from holdfast._core.requests import Sleep, WireError
 from holdfast._core.schedule import loop
-from holdfast._core.schedule.job import Keys, Options, When
+from holdfast._core.schedule.job import Options, ScheduleKeys, When
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Redefine, ServedJob, Start, Todo
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._runtime.process import describe
 from holdfast.schedule.run import RunCore
 from holdfast_lab.sim.lock_client import NOWHERE
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Process
 
 ANSWER_WITHIN = 0.3
@@ -52,7 +52,7 @@ class Service:
     def __init__(
         self,
         process: Process,
-        keys: Keys,
+        keys: ScheduleKeys,
         jobs: Mapping[str, tuple[When, Options]],
         takes: dict[str, Callable[[random.Random], float]],
         limit: int,
@@ -143,7 +143,7 @@ class Service:
     async def _body(self, active_run: ActiveRun, lease: Lease) -> None:
         try:
             await Sleep(self._takes[active_run.job.name](self.world.rng))
-        except Cancelled:
+        except TaskCancelled:
             if self.stubborn:
                 await self._go_on()
             status = "lost" if lease.lost_event().is_set() else "cancelled"
@@ -159,5 +159,5 @@ class Service:
         while (left := until - self.process.clock()) > 0:
             try:
                 await Sleep(left)
-            except Cancelled:
+            except TaskCancelled:
                 continue

@@ -18,8 +18,8 @@ from holdfast._lua import codes
 from holdfast.testing.history import process_of
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast_lab.sim import network
-from holdfast_lab.sim.network import End, Push, Wire
-from holdfast_lab.sim.permit_holders import Permits
+from holdfast_lab.sim.network import EndOfStream, PublishedMessage, Wire
+from holdfast_lab.sim.permit_holders import PermitHolders
 from holdfast_lab.sim.virtual_time import EPOCH
 
 WALL = 700_000_000.0
@@ -56,7 +56,7 @@ class Server:
         self.reachable = True
         self.hung = False
         """True while the server is stopped, as by SIGSTOP. Requests wait until it resumes."""
-        self.backlog: deque[tuple[Wire, Call | End]] = deque()
+        self.backlog: deque[tuple[Wire, Call | EndOfStream]] = deque()
         self.refusing = ""
         """The error with which the server answers every request except SUBSCRIBE; "": it answers as usual."""
         self.moving = False
@@ -86,7 +86,7 @@ class Server:
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
         """Locks whose holders are recorded: from the key of the lock to the key of its state."""
-        self.permits: dict[bytes, Permits] = {}
+        self.permits: dict[bytes, PermitHolders] = {}
         """Semaphores and read-write locks whose holders are recorded, by key."""
         world.servers.append(self)
 
@@ -146,14 +146,14 @@ class Server:
         if wire in self.wires:
             self.wires.remove(wire)
 
-    def receive(self, wire: Wire, message: Call | End) -> None:
+    def receive(self, wire: Wire, message: Call | EndOfStream) -> None:
         if not self.reachable:
             return
         if self.hung:
             self.backlog.append((wire, message))
             return
         mishap = self.world.mishap
-        if isinstance(message, End) or mishap is None or not mishap(wire, message):
+        if isinstance(message, EndOfStream) or mishap is None or not mishap(wire, message):
             wire.carry_out(message)
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
@@ -232,7 +232,7 @@ class Server:
         for channel, payload in published:
             for wire in self.wires:
                 if channel in wire.channels and not self.deaf:
-                    wire.down.send(Push(channel, payload))
+                    wire.down.send(PublishedMessage(channel, payload))
                     if payload.startswith(f"{codes.WANTED} ".encode()):
                         self._told(payload[2:])
 

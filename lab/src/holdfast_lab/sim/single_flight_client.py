@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from holdfast._core.requests import Sleep, WireError
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast._core.single_flight.flight import EntrySpec, FoundValue, Load, Loading, LookupPolicy
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class CacheClient:
             self._looked(lookup, result)
             if load is not None:
                 await self._load(lookup, load, takes, fails=fails)
-        except Cancelled:
+        except TaskCancelled:
             self._note("cancelled", lookup)
             self.source.loading.pop(lookup, None)
             if load is not None and not load.held_lease.over:
@@ -96,7 +96,7 @@ class CacheClient:
             self.source.loading[lookup] = result
             until = process.true(result.held_lease.deadline)
             self._note("load", lookup, fence=result.fence, version=self.source.version, note=" ".join(believers), until=until)
-        elif isinstance(result, Found):
+        elif isinstance(result, FoundValue):
             note = "stale" if result.stale else ""
             self._note("found", lookup, fence=result.record.fence, version=int(result.record.data), note=note)
         else:
@@ -138,7 +138,7 @@ class CacheClient:
         try:
             with self.worker.operation():
                 await self._invalidate(how, version)
-        except (Cancelled, WireError, flight.KeyConflict):
+        except (TaskCancelled, WireError, flight.KeyConflict):
             self._note("unsure", version=version, note=how)
             return
         self._note("voided", version=version, note=how)

@@ -49,11 +49,11 @@ from holdfast._lua import Script
 from holdfast.testing.keyspace import Status
 from holdfast_lab.sim import election_client
 from holdfast_lab.sim.lock_client import Lease, Lock
-from holdfast_lab.sim.network import End
+from holdfast_lab.sim.network import EndOfStream
 from holdfast_lab.sim.quorum_client import Redlock, RedlockLease, ServerGroup
 from holdfast_lab.sim.quorum_driver import PollRound, QuorumWorker
 from holdfast_lab.sim.single_flight_client import CacheClient, Source
-from holdfast_lab.sim.worker import Slot, Ticket, Worker
+from holdfast_lab.sim.worker import Slot, WaitId, Worker
 from holdfast_lab.sim.world import Process
 
 if TYPE_CHECKING:
@@ -468,7 +468,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     AllAnswered: Fingerprint.add_all_answered,
     PollRound: lambda fingerprint, poll: fingerprint.put(poll.over, poll.waits, poll.counts),
     RedlockLease: _once(Fingerprint.add_lease),
-    Ticket: lambda fingerprint, ticket: fingerprint.put(ticket.counts),
+    WaitId: lambda fingerprint, ticket: fingerprint.put(ticket.counts),
 }
 same_in_all_states(
     Frame,
@@ -486,7 +486,7 @@ same_in_all_states(
     Process,
     Worker,
     QuorumWorker,
-    End,
+    EndOfStream,
     LocalQueue,
 )
-same_in_all_states(ElectionKeys, election_client.Candidate, election_client.Election)
+same_in_all_states(ElectionKeys, election_client.Candidate, election_client.ElectionData)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._api import ticket as tickets
-from holdfast._api.ticket import Told
+from holdfast._api.ticket import TicketFields
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon
 from holdfast._core.lock.records import Attempt
-from holdfast._core.lock.ticket import Void
+from holdfast._core.lock.ticket import NotExchanged
 from holdfast._core.requests import WireError
 from holdfast.errors import HoldfastError
 from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.virtual_time import EPOCH
-from holdfast_lab.sim.worker import Cancelled, Slot
+from holdfast_lab.sim.worker import Slot, TaskCancelled
 from holdfast_lab.sim.world import World
 
 
@@ -22,7 +22,7 @@ from holdfast_lab.sim.world import World
 class IssuedTicket:
     """A ticket, and the attempts to redeem it."""
 
-    told: Told
+    told: TicketFields
     """The contents of the ticket."""
     giver: Lease
     lock: str
@@ -66,7 +66,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
             lease.left(type(error).__name__)
             await _end(lease)
             return None
-        except Cancelled:
+        except TaskCancelled:
             lease.left("cancelled")
             raise
         lease.left()
@@ -81,7 +81,7 @@ async def _end(lease: Lease) -> None:
             await lease.release_on_server()
     except HoldfastError:
         pass
-    except Cancelled:
+    except TaskCancelled:
         await lease.finish_release()
         raise
 
@@ -98,7 +98,7 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
         attempt = slot.attempt = Attempt(lock.spec, slot=slot, node=process.node)
         try:
             found = await ticket_operations.redeem(attempt, slip.told.token, slip.told.ends)
-            if isinstance(found, Void):
+            if isinstance(found, NotExchanged):
                 slip.refused.append((process.world.now, found.why))
                 lock.note("failed", f"TicketRefused: {found.why}")
                 return None
@@ -107,7 +107,7 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
         except (WireError, KeyConflict) as error:
             lock.note("failed", f"{type(error).__name__}: {error}")
             return None
-        except Cancelled:
+        except TaskCancelled:
             try:
                 if attempt.unclaimed is not None:
                     attempt.unclaimed.discard()

@@ -53,7 +53,7 @@ TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
 
 
-class Cancelled(BaseException):
+class TaskCancelled(BaseException):
     """Raised in the coroutine of a task that was cancelled, or of a thread that was interrupted."""
 
 
@@ -109,7 +109,7 @@ class Worker:
         """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again then."""
         self.thrown = ""
         """Type of the error that was last thrown into the coroutine. The error may still propagate."""
-        self.pending: Ticket | None = None
+        self.pending: WaitId | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
         self._slot: Slot | None = None
@@ -142,7 +142,7 @@ class Worker:
                         self.asked = request
                         self.requests += 1
                         return
-        except (StopIteration, Cancelled):
+        except (StopIteration, TaskCancelled):
             self._end()
 
     def _end(self) -> None:
@@ -163,7 +163,7 @@ class Worker:
             for wire in self._wires.values():
                 if wire.in_flight:
                     wire.close("interrupted")
-        self.go(None, Cancelled())
+        self.go(None, TaskCancelled())
 
     def operation(self) -> Worker:
         """Mark the body of ``with`` as an operation of the library. A task that is cancelled in it cleans up undisturbed."""
@@ -242,7 +242,7 @@ class Worker:
     def carry_out(self, call: Call, server: Server | None = None) -> Any:
         process = self.process
         wire = self._wire_to(server or process.server)
-        self.pending = asked = Ticket(self)
+        self.pending = asked = WaitId(self)
         if isinstance(call, RunScript) and call.script in TAKING:
             self.asked_first = self.asked_first or process.world.now
             if call.args[2] and not self.asked_to_join:
@@ -272,10 +272,10 @@ class Worker:
         return LATER
 
     def _set_timer(self, local: float, reply: Any) -> None:
-        self.pending = asked = Ticket(self)
+        self.pending = asked = WaitId(self)
         self._timer = self.process.at(local, self._on_timer, asked, reply)
 
-    def _on_timer(self, asked: Ticket, reply: Any) -> None:
+    def _on_timer(self, asked: WaitId, reply: Any) -> None:
         # If both fell due while the process was paused, an outcome may have woken the worker first.
         if self.pending is asked:
             self.pending = self._timer = self._slot = None
@@ -382,7 +382,7 @@ class Worker:
                 self.go(None if isinstance(self.asked, WaitLocally) else outcome)
 
 
-class Ticket:
+class WaitId:
     """The identity of one wait of a worker. A reply to an earlier wait has another identity, and is ignored."""
 
     __slots__ = ("_worker",)
@@ -396,11 +396,11 @@ class Ticket:
         return self._worker.pending is self
 
 
-class _Later:
+class _LaterType:
     """The type of `LATER`. A method returns `LATER` if the reply to a request arrives later."""
 
 
-LATER = _Later()
+LATER = _LaterType()
 
 
 class Slot:

@@ -23,7 +23,7 @@ from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.owner import Reference
-from holdfast._core.lock.ports import LeaseOwner, Wait
+from holdfast._core.lock.ports import LeaseOwner, LockWait
 from holdfast._core.lock.records import HeldLease, Waiter
 from holdfast._core.lock.renewal import register
 from holdfast._core.names import PREFIX
@@ -61,7 +61,7 @@ NO_MUTEX: AbstractContextManager[object] = RLock()
 """The mutex of all processes. A simulation has one thread, so nothing ever waits for it."""
 
 
-class Told(Protocol):
+class RecordedLease(Protocol):
     """A lease that records its deadlines in the history."""
 
     def tell(self) -> None:
@@ -277,7 +277,7 @@ class Process:
         self.collected = _Collected(self.call)
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
-        self.leases: dict[Told, float] = {}
+        self.leases: dict[RecordedLease, float] = {}
         """The last recorded deadline of each lease, in seconds of the process's clock."""
         self.calls: deque[Callable[[], None]] = deque()
         """Functions that the keeper calls at its next run."""
@@ -461,7 +461,7 @@ class Process:
     def nodes_at(self, address: str) -> list[Node]:
         return [node for node in self.nodes.values() if node.address == address]
 
-    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - no code reads the record
+    def record(self, waits: Sequence[LockWait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - no code reads the record
         return "{}"
 
     def report(self, held_lease: HeldLease) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast._core.inspect.break_lock import Changed, Outcome, TakenAway, break_lock
+from holdfast._core.inspect.break_lock import OtherHolder, Outcome, TakenAway, break_lock
 from holdfast._core.inspect.scan import Field, read_locks
 from holdfast._core.lock.renewal import QUESTION_EVERY_S
 from holdfast._core.names import PREFIX, lock_keys
@@ -23,7 +23,7 @@ from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.evidence import Evidence, Hold
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Process, World
 from holdfast_lab.swarms.lock import ECHO, OF_A_LOCK, LockHistory
 from holdfast_lab.swarms.swarm import Swarm
@@ -83,13 +83,13 @@ class Operator:
             fault(until=float("inf"))
             try:
                 (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
-            except (WireError, Cancelled):
+            except (WireError, TaskCancelled):
                 fault(until=world.now + ECHO)  # the request may still arrive
                 raise
             finally:
                 attack.came = world.now
                 world.note("healed", name, attack.lock, note="foreign break", lease=attack.lease)
-        except (WireError, Cancelled):
+        except (WireError, TaskCancelled):
             return
 
     def _whose(self, mark: str) -> str:
@@ -191,7 +191,7 @@ def counts(attacks: list[Attack]) -> Counter[str]:
                 found["break done"] += 1
                 found["break told"] += told
                 found["break handed over"] += bool(heir)
-            case Changed():
+            case OtherHolder():
                 found["break refused"] += 1
     return found
 

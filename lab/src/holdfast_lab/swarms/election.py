@@ -18,14 +18,14 @@ from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.excuses import AMNESIA, CLOCK, FORWARD, Upsets
 from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
-from holdfast_lab.sim.election_client import Candidate, Election, Observer
+from holdfast_lab.sim.election_client import Candidate, ElectionData, Observer
 from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.lock_client import spec
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Api, Process, World
 from holdfast_lab.swarms.swarm import History, Swarm
 
@@ -91,7 +91,7 @@ class ElectionHistory(History[Profile]):
         super().__init__(seed, rng, profile, trace=trace)
         world = self.world
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-        self.election = Election(spec("x", ttl=profile.ttl))
+        self.election = ElectionData(spec("x", ttl=profile.ttl))
         self.have_seen: set[str] = set()
         """Observers that have noticed that the last candidate leads."""
         self.led = self.enough = False
@@ -123,7 +123,7 @@ class ElectionHistory(History[Profile]):
             try:
                 await self._lead(candidate)
                 await Sleep(rng.choice((0.0, 0.1, 1.0)) * rng.random())
-            except Cancelled:
+            except TaskCancelled:
                 self.counts["election cancelled"] += 1
 
     async def _lead(self, candidate: Candidate) -> None:

@@ -27,7 +27,7 @@ from holdfast_lab.sim.rlock_client import RLock
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Process, World
 from holdfast_lab.swarms.swarm import History, Swarm
 
@@ -60,7 +60,7 @@ ECHO = 3.5
 
 
 @dataclass(slots=True)
-class Round:
+class PlannedAcquisition:
     """A planned acquisition of a lock. Times are in seconds."""
 
     lock: str
@@ -89,7 +89,7 @@ class Profile:
     mishaps: float
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """For each fault: the number of events before it, its kind, and its duration."""
-    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    workers: list[tuple[int, list[PlannedAcquisition]]] = field(default_factory=list)
     """For each worker: the index of its process, and the acquisitions that it is to make."""
     fair: list[bool] = field(default_factory=list)
     """For each process: True if its locks are FairLocks."""
@@ -139,7 +139,7 @@ def draw(rng: random.Random) -> Profile:
     for process in range(choice((2, 3))):
         for _ in range(choice(crowd)):
             rounds = [
-                Round(
+                PlannedAcquisition(
                     lock=choice(names),
                     wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
                     hold=uniform() * longest,
@@ -150,9 +150,9 @@ def draw(rng: random.Random) -> Profile:
                 for _ in range(choice((1, 1, 2)))
             ]
             if uniform() < 0.06:  # one that tries again and again without waiting
-                rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
+                rounds = [PlannedAcquisition(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
             elif uniform() < 0.06:  # one that acquires the lock again and again
-                rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
+                rounds = [PlannedAcquisition(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
             profile.workers.append((process, rounds))
     _draw_local_passing(rng, profile)
     kinds = rng.sample(sorted(FAULTS), choice((0, 1, 1, 2)))
@@ -175,7 +175,7 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
         profile.odd = frozenset({rng.randrange(len(profile.workers))})
 
 
-def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
+def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[PlannedAcquisition]]]) -> float | None:
     """Return the locks' ``progress_within=`` (None: not set), and draw which holders report progress.
 
     The draws have a random generator of their own, so the rest of the history does not depend on them.
@@ -189,7 +189,7 @@ def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int,
     return ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
 
 
-async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+async def work(rounds: list[PlannedAcquisition], lock_of: Callable[[str], Any]) -> None:
     """Make the planned acquisitions of a worker, one after the other. ``lock_of`` returns the lock of a name."""
     for planned in rounds:
         lock = lock_of(planned.lock)
@@ -210,20 +210,20 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
                 await lock.release(held)
                 if planned.twice:
                     await lock.release_again(held)
-        except Cancelled:
+        except TaskCancelled:
             if lease is not None:
                 await lock.release(lease)
         await Sleep(planned.gap)
 
 
-async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
+async def _go_on(planned: PlannedAcquisition, lock: Any, lease: Any) -> None:
     """Hold the lock for the second half of the planned time. If ``planned.nested``, acquire and release it once more."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:
         await Sleep(planned.hold / 2)
         if planned.checks_in:
             lock.progress(lease)
-    except Cancelled:
+    except TaskCancelled:
         if inside:
             await lock.release(lease)
         raise
@@ -231,7 +231,7 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
         await lock.release(lease)
 
 
-def nest(seed: int, rounds: Iterable[Round]) -> bool:
+def nest(seed: int, rounds: Iterable[PlannedAcquisition]) -> bool:
     """Draw whether the locks are RLocks, and return True if they are. Then also draw which holders acquire their lock again.
 
     The draws have a random generator of their own, so the rest of the history does not depend on them.
@@ -327,7 +327,7 @@ class LockHistory(History[Profile]):
         """Return the lock object of a worker."""
         return Lock(worker, specs[name], fair=fair)
 
-    async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+    async def work(self, rounds: list[PlannedAcquisition], lock_of: Callable[[str], Any]) -> None:
         """Make the planned acquisitions of a worker, one after the other. ``lock_of`` returns the lock of a name."""
         await work(rounds, lock_of)
 

@@ -20,9 +20,9 @@ from holdfast_lab.judge.coverage import Coverage
 from holdfast_lab.judge.safety_rules import Limits, Violation
 from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.theme import PLAIN, Theme
-from holdfast_lab.sim.worker import Cancelled
+from holdfast_lab.sim.worker import TaskCancelled
 from holdfast_lab.sim.world import World
-from holdfast_lab.swarms.lock import OF_ONE_SERVER, LockHistory, Round
+from holdfast_lab.swarms.lock import OF_ONE_SERVER, LockHistory, PlannedAcquisition
 from holdfast_lab.swarms.swarm import Swarm
 
 
@@ -50,7 +50,7 @@ class Users:
             rng.choice((1, 1, rng.randint(1, self.most or self.least))), rng.choice((None, self.limit, self.limit))
         )
 
-    async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
+    async def work(self, rounds: list[PlannedAcquisition], lock_of: Callable[[str], Lock]) -> None:
         """Make the planned acquisitions of a worker, as in the `lock` swarm, but acquire permits instead of the lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
@@ -71,7 +71,7 @@ class Users:
                     await lock.release(held)
                     if planned.twice:
                         await lock.release_again(held)
-            except Cancelled:
+            except TaskCancelled:
                 if lease is not None:
                     await lock.release(lease)
             await Sleep(planned.gap)
@@ -103,7 +103,7 @@ class PermitHistory(LockHistory):
         theme.use(seed, self.users)
         return rng
 
-    async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+    async def work(self, rounds: list[PlannedAcquisition], lock_of: Callable[[str], Any]) -> None:
         await self.users.work(rounds, lock_of)
 
     def limits(self) -> Limits:

@@ -31,7 +31,7 @@ from holdfast_lab.swarms.lock import (
     SET_BACK,
     STEPS,
     TIME_LIMIT,
-    Round,
+    PlannedAcquisition,
     nest,
     progress_within,
     work,
@@ -73,7 +73,7 @@ class Profile:
     """Seconds by which each server's clock is ahead of virtual time."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """For each fault: the number of events before it, its kind, and its duration."""
-    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    workers: list[tuple[int, list[PlannedAcquisition]]] = field(default_factory=list)
     """For each worker: the index of its process, and the acquisitions that it is to make."""
     fair: list[bool] = field(default_factory=list)
     """For each process: True if it never hands a lock on."""
@@ -109,7 +109,7 @@ def draw(rng: random.Random) -> Profile:
     for process in range(choice((3, 4))):
         for _ in range(choice(crowd)):
             rounds = [
-                Round(
+                PlannedAcquisition(
                     lock=choice(names),
                     wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
                     hold=uniform() * longest,

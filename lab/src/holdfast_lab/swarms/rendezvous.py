@@ -17,7 +17,7 @@ from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousClient, flag, meeting
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.sim.virtual_time import EPOCH, Stuck
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.sim.world import Api, Process
 from holdfast_lab.swarms.swarm import History, Swarm
 
@@ -128,11 +128,11 @@ class MeetingHistory(History[Profile]):
                 takes = rng.choice((0.0, 0.1, 1.5)) * profile.ttl * rng.random() if profile.acts else None
                 if not await client.meet(self.barrier_spec, wait, takes, fails=rng.random() < 0.05) and rng.random() < 0.6:
                     await client.change(self.barrier_spec, "reset")
-            except Cancelled:
+            except TaskCancelled:
                 pass
         try:
             await client.change(self.barrier_spec, "abort")
-        except Cancelled:
+        except TaskCancelled:
             pass
 
     async def _counts(self, worker: Worker) -> None:
@@ -146,7 +146,7 @@ class MeetingHistory(History[Profile]):
                 else:
                     name = rng.choice(("", "", f"thing {number}"))
                     await client.count(self.flag, 1 if name else rng.choice((1, 1, 2)), name)
-            except Cancelled:
+            except TaskCancelled:
                 pass
 
     async def _flags(self, worker: Worker) -> None:
@@ -161,7 +161,7 @@ class MeetingHistory(History[Profile]):
                     await client.count(self.flag)
                     await Sleep(rng.choice((0.0, 0.0, 1.0)) * rng.random())
                     await client.clear(self.flag)
-            except Cancelled:
+            except TaskCancelled:
                 pass
 
     async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
@@ -174,7 +174,7 @@ class MeetingHistory(History[Profile]):
                     await client.change(self.barrier_spec, "reset")
                 else:
                     await client.clear(self.flag)
-            except Cancelled:
+            except TaskCancelled:
                 pass
 
     def _end_it(self, late: int) -> None:

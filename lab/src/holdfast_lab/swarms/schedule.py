@@ -10,10 +10,10 @@ from typing import Literal
 
 from holdfast._core.requests import Sleep, WireError
 from holdfast._core.schedule.commands import JobFacts, order, overview
-from holdfast._core.schedule.job import BESIDE, JOBS, Keys, Options
+from holdfast._core.schedule.job import BESIDE, JOBS, Options, ScheduleKeys
 from holdfast.schedule.timetable import Every
 from holdfast_lab.judge.safety_rules import Violation
-from holdfast_lab.judge.schedule_rules import Served, judge
+from holdfast_lab.judge.schedule_rules import ServedSchedule, judge
 from holdfast_lab.sim.faults import FAULTS
 from holdfast_lab.sim.leftovers import leftovers
 from holdfast_lab.sim.schedule_client import ANSWER_WITHIN, Service
@@ -129,7 +129,7 @@ class ScheduleHistory(History[Profile]):
     """A history of a schedule."""
 
     hangs, fails = "S6", "S0"
-    keys = Keys.of("s")
+    keys = ScheduleKeys.of("s")
 
     def __init__(self, seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> None:
         profile = draw(rng := random.Random(f"schedule {seed}"))
@@ -234,7 +234,7 @@ class ScheduleHistory(History[Profile]):
     def go(self) -> None:
         self._run_phases()
         world, profile, jobs = self.world, self.profile, self.facts()
-        served = Served(
+        served = ServedSchedule(
             world.history,
             jobs,
             {name: (when.seconds, options) for name, (when, options) in profile.jobs.items()},

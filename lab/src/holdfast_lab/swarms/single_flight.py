@@ -57,7 +57,7 @@ RATE = 0.005
 
 
 @dataclass(slots=True)
-class Round:
+class PlannedLookup:
     """A planned lookup or write. Times are in seconds."""
 
     policy: LookupPolicy
@@ -78,7 +78,7 @@ class Profile:
     latency: float
     slow_share: float
     mishaps: float
-    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    workers: list[tuple[int, list[PlannedLookup]]] = field(default_factory=list)
     """For each worker: the index of its process, and the lookups and writes that it is to make."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """For each fault: the number of events before it, its kind, and its duration."""
@@ -117,7 +117,7 @@ def draw(rng: random.Random) -> Profile:
                 )
                 # Two workers that store values might store in another order than they wrote.
                 write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
-                rounds.append(Round(policy, takes * uniform(), uniform() < fails, write, gap * uniform()))
+                rounds.append(PlannedLookup(policy, takes * uniform(), uniform() < fails, write, gap * uniform()))
             profile.workers.append((process, rounds))
     kinds, times = rng.sample(KINDS, choice((0, 1, 1, 2))), (1, 1, 2)
     if uniform() < 0.1:  # only clean-up matters, so that no other fault excuses leftovers
@@ -129,7 +129,7 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-async def work(client: CacheClient, rounds: list[Round]) -> None:
+async def work(client: CacheClient, rounds: list[PlannedLookup]) -> None:
     """Make the planned lookups and writes of a worker, one after the other."""
     for planned in rounds:
         if planned.write:
@@ -209,7 +209,7 @@ class Lookup:
 
 
 @dataclass(slots=True)
-class Void:
+class Invalidation:
     """A write to the source, and the invalidation that follows it."""
 
     begin: Event
@@ -231,7 +231,7 @@ class Case:
         """For each fence of a load: the event in which the loader sends the value to the server."""
         self.landed: dict[int, Event] = {}
         """For each fence of a load: the event in which the loader learns that the server has stored the value."""
-        self.voids: dict[int, Void] = {}
+        self.voids: dict[int, Invalidation] = {}
         """The invalidations, by the version that was written to the source before the invalidation."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
         for event in history:
@@ -258,7 +258,7 @@ class Case:
             case "aborted":
                 self.lookups[event.attempt].over = event.at
             case "void":
-                self.voids[event.last] = Void(event)
+                self.voids[event.last] = Invalidation(event)
             case "voided":
                 self.voids[event.last].done = event.at
             case "unsure":

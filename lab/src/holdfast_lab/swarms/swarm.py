@@ -89,7 +89,7 @@ class History(Generic[P]):
         return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in self.world.working))
 
 
-class Told(Protocol):
+class DrawnHistory(Protocol):
     """A history that a swarm has drawn, and that has not run yet."""
 
     def tell(self, coverage: Coverage | None = None) -> HistoryResult[Any]:
@@ -99,7 +99,7 @@ class Told(Protocol):
 class Swarm(NamedTuple):
     """A kind of random histories, all about one capability, such as elections."""
 
-    history: Callable[..., Told]
+    history: Callable[..., DrawnHistory]
     """Draws a history from a seed, with the keyword arguments ``trace`` and ``theme``."""
     enough: Mapping[str, int]
     """Minimum counts of events in 1,000 histories (rule R11)."""

@@ -18,9 +18,9 @@ from holdfast_lab.judge.safety_rules import Limits, Violation
 from holdfast_lab.sim.lock_client import Lease, Lock
 from holdfast_lab.sim.theme import Theme
 from holdfast_lab.sim.ticket_client import IssuedTicket, issue, out, redeem
-from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.worker import TaskCancelled, Worker
 from holdfast_lab.swarms import lock as lock_swarm
-from holdfast_lab.swarms.lock import ECHO, OF_A_LOCK, PROMPT, LockHistory, Profile, Round
+from holdfast_lab.swarms.lock import ECHO, OF_A_LOCK, PROMPT, LockHistory, PlannedAcquisition, Profile
 from holdfast_lab.swarms.swarm import Swarm
 
 SHARE = 0.6
@@ -70,7 +70,7 @@ class TicketMail:
                 rng.choice((0.0, 0.0, 0.01, 0.5, 1.0, 1.2)) * rng.random() * (slip.ends - lock.worker.process.world.now)
             )
             lease = await redeem(lock, slip)
-        except Cancelled:
+        except TaskCancelled:
             return
         if lease is not None:
             await self.use(lock, lease, rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * lock.spec.ttl, left)
@@ -97,7 +97,7 @@ class TicketMail:
                 await lock.release(lease)
             if twice:
                 await lock.release_again(lease)
-        except Cancelled:
+        except TaskCancelled:
             if mine is not None:
                 await lock.release(lease)
 
@@ -107,13 +107,13 @@ class TicketMail:
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
-    async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
+    async def work(self, rounds: list[PlannedAcquisition], lock_of: Callable[[str], Lock]) -> None:
         """Make the planned acquisitions of a worker, as `lock.work` does, but hand some locks over by tickets."""
         for planned in rounds:
             lock = lock_of(planned.lock)
             try:
                 lease = await lock.acquire(planned.wait)
-            except Cancelled:
+            except TaskCancelled:
                 lease = None
             if lease is not None:
                 await self.use(lock, lease, planned.hold, CHAIN, twice=planned.twice)
@@ -134,7 +134,7 @@ class TicketHistory(LockHistory):
     def redraw(self, seed: int, profile: Profile) -> None:  # noqa: ARG002 - for several locks
         self.post.profile = profile
 
-    async def work(self, rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+    async def work(self, rounds: list[PlannedAcquisition], lock_of: Callable[[str], Any]) -> None:
         await self.post.work(rounds, lock_of)
 
     def limits(self) -> Limits:

@@ -75,7 +75,7 @@ class Nodes:
         """The entries of `_owners` as each server knows them. They may be out of date."""
         self._moving: list[int] = []
         """The slots that move from time to time."""
-        self.servers = [Node(world, rate, complain, self, number) for number in range(count)]
+        self.servers = [ClusterServer(world, rate, complain, self, number) for number in range(count)]
 
     def owner(self, slot: int, view: int) -> int:
         """Return the index of the server that owns a slot, as far as the server ``view`` knows."""
@@ -146,7 +146,7 @@ class Nodes:
         return self._rng.choice((0.01, 0.3, 1.0)) * self._rng.random()
 
 
-class Node(Server):
+class ClusterServer(Server):
     """One server of a Cluster."""
 
     def __init__(self, world: World, rate: float, complain: Callable[[str], None], nodes: Nodes, number: int) -> None:
@@ -182,7 +182,7 @@ class Node(Server):
 
 
 class NodePeer(Peer):
-    def __init__(self, node: Node, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
+    def __init__(self, node: ClusterServer, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
         super().__init__(node, send, hang_up)
         self._node = node
         self._asking = False

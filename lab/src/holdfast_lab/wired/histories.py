@@ -304,7 +304,7 @@ class _Voters:
 Api = _Threads | _ThreadOfVoters | _Tasks | _Voters
 
 
-class History:
+class WiredHistory:
     """A history of one process, its servers, and the network between them."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:

@@ -38,7 +38,7 @@ from holdfast._runtime.drivers import aio, sync
 from holdfast._runtime.keeper.inbox_wait import Slot
 from holdfast._runtime.keeper.long_leases import LONG_S
 from holdfast.errors import LeaseLost, NotHeld, ServerError
-from holdfast_lab.wired.histories import WORKERS, History
+from holdfast_lab.wired.histories import WORKERS, WiredHistory
 from holdfast_lab.wired.machine import Machine
 from holdfast_lab.wired.world import Callers, Interrupt
 
@@ -110,7 +110,7 @@ class Worker:
     held: dict[str, LeaseCore] = field(default_factory=dict)
 
 
-class ObjectHistory(History):
+class ObjectHistory(WiredHistory):
     def _tell(self) -> None:
         self._healed = False
         self._last_fence: Counter[str] = Counter()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from holdfast_lab.sim.theme import PLAIN, Theme
 from holdfast_lab.swarms.swarm import Swarm
-from holdfast_lab.wired.histories import FAULTS, History
+from holdfast_lab.wired.histories import FAULTS, WiredHistory
 from holdfast_lab.wired.objects import ObjectHistory
 from holdfast_lab.wired.themes import Objects
 
 
-def history(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> History:
+def history(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> WiredHistory:
     """Draw the history of a seed. If ``trace`` is True, the history also has the bytes that are sent and received."""
-    return (ObjectHistory if isinstance(theme, Objects) else History)(seed, trace=trace, theme=theme)
+    return (ObjectHistory if isinstance(theme, Objects) else WiredHistory)(seed, trace=trace, theme=theme)
 
 
 ENOUGH = {

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import hiredis
 
-from holdfast.testing.inmemory.front import Push, Session, encode
+from holdfast.testing.inmemory.front import PushMessage, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 START = 1_700_000_000.0
@@ -130,7 +130,7 @@ class Server:
         published, self.keyspace.published[:] = list(self.keyspace.published), []
         for channel, message in published:
             for session in self._listeners.get(channel, []):
-                self._peers[session].send(Push([b"message", channel, message]))
+                self._peers[session].send(PushMessage([b"message", channel, message]))
         return reply
 
     def version(self, key: bytes) -> int:

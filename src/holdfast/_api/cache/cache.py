@@ -40,7 +40,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.requests import WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import MAX_SIZE
-from holdfast._core.single_flight.flight import EntrySpec, Failed, Found, Load, Loading, LookupPolicy, Record
+from holdfast._core.single_flight.flight import EntrySpec, Failed, FoundValue, Load, Loading, LookupPolicy, StoredValue
 from holdfast._durations import Seconds
 from holdfast._log import logger
 from holdfast._net.clients import AsyncClient, Client, SyncClient
@@ -73,7 +73,7 @@ class _Under:
 _running: ContextVar[tuple[_Under, ...]] = ContextVar("holdfast_cache_running", default=())
 
 
-def _counted(found: Found) -> tuple[str, ...]:
+def _counted(found: FoundValue) -> tuple[str, ...]:
     """Return the names of the counters of `CacheStatistics` to increase for a value that was found."""
     return ("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)
 
@@ -234,7 +234,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         try:
             for _ in range(2):
                 answer = await self._ask(flight.get_or_lease(entry, policy), entry)
-                if type(answer) is not Found or answer.record.kind == flight.MARK:
+                if type(answer) is not FoundValue or answer.record.kind == flight.MARK:
                     break
                 try:
                     return self._given(answer.record, _counted(answer))
@@ -285,7 +285,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         except Away:
             self._count("misses", "uncached")
             return default
-        if isinstance(answer, Found) and answer.record.kind != flight.MARK:
+        if isinstance(answer, FoundValue) and answer.record.kind != flight.MARK:
             try:
                 return self._given(answer.record, _counted(answer))
             except codecs.Undecodable as why:
@@ -314,7 +314,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
     async def _delete(self, key: str | bytes) -> bool:
         return await self._ask_anyway(flight.delete(self._entry_of(key)), self._entry_of(key))
 
-    def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
+    def _given(self, record: StoredValue, counted: tuple[str, ...]) -> Any:
         """Return a stored value, or raise a stored exception. Raises Undecodable if the data cannot be read."""
         if record.kind == codecs.ERROR:
             error = codecs.decode_error(record.data, self._errors)

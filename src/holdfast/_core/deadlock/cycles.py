@@ -138,7 +138,7 @@ def links(process: str, record: object) -> list[Link]:
     ]
 
 
-def _label(said: control_records.Record, holds: tuple[str, ...]) -> str:
+def _label(said: control_records.ProcessRecord, holds: tuple[str, ...]) -> str:
     """Return the label in a process record for one of these locks, or else the label of the process; empty if there is none."""
     return next((label for key in holds if (label := said.label_of(key.encode()))), "")
 

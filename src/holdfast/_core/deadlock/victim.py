@@ -17,7 +17,7 @@ from holdfast._core.requests import Answer, Command, WireError
 from holdfast.errors import Deadlock
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.ports import Line, Wait, Watched
+    from holdfast._core.lock.ports import Line, LockWait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
 """This process searches for deadlocks that contain a wait only after the wait has lasted for this many seconds."""
@@ -38,7 +38,7 @@ class DeadlockDetector:
         self._look_at = 0.0
         self._looking = False
 
-    def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
+    def turn(self, node: Watched, waits: dict[LockWait, Attempt], now: float) -> None:
         """Search for deadlocks that contain one of ``waits``, if `LOOK_EVERY_S` seconds have passed since the last search.
 
         The keeper (background thread) calls this method. ``now``: monotonic time in seconds.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast._core.lock.ports import Wait
+from holdfast._core.lock.ports import LockWait
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.spec import Spec
 
@@ -42,9 +42,9 @@ class WaitGraph:
         self.nodes: list[Watched] = [node]
         self.at = float("inf")
         """Monotonic time, in seconds, of the next check of this process's waits; infinity: nobody waits."""
-        self.waits: tuple[Wait, ...] = ()
+        self.waits: tuple[LockWait, ...] = ()
         """Waits that the last check found. They have lasted long enough to be published."""
-        self._attempts: dict[Wait, Attempt] = {}
+        self._attempts: dict[LockWait, Attempt] = {}
         self.detector: DeadlockDetector | None = None
         self.untold = False
         """True while the record on the server lacks changes in the waits of this process."""
@@ -88,7 +88,7 @@ class WaitGraph:
         return found + [attempt for node in self.nodes for attempt in node.in_line()]
 
 
-def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
+def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[LockWait, Attempt]:
     """Return waits that have lasted for `LONG_WAIT_S`, with their attempts, if the thread or task holds another lock.
 
     Permits are ignored, both those waited for and those held, because a semaphore may have room for further holders.
@@ -108,8 +108,8 @@ def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[W
     return {_wait(attempt, owner, specs): attempt for owner, specs in held.items() for attempt in late[owner]}
 
 
-def _wait(attempt: Attempt, owner: int, held: list[Spec]) -> Wait:
+def _wait(attempt: Attempt, owner: int, held: list[Spec]) -> LockWait:
     since = attempt.slot.waits[1]  # type: ignore[union-attr]
     keys = tuple(sorted(spec.key for spec in held)[:MOST])
     prefixes = tuple(sorted({attempt.spec.prefix, *(spec.prefix for spec in held)}))
-    return Wait(attempt.spec.key, owner, since, keys, attempt.spec.yields, prefixes)
+    return LockWait(attempt.spec.key, owner, since, keys, attempt.spec.yields, prefixes)

@@ -39,11 +39,11 @@ class Free(NamedTuple):
     """The reply that nobody holds the lock, so that nothing was revoked."""
 
 
-class Changed(NamedTuple):
+class OtherHolder(NamedTuple):
     """The reply that another client holds the lock, not the named one. Nothing was revoked."""
 
 
-Outcome = TakenAway | Free | Changed | Conflict
+Outcome = TakenAway | Free | OtherHolder | Conflict
 
 
 def _read(raw: Any) -> Outcome:
@@ -53,7 +53,7 @@ def _read(raw: Any) -> Outcome:
         case [0]:
             return Free()
         case [codes.NO_CLAIM]:
-            return Changed()
+            return OtherHolder()
         case _:
             return in_the_way(raw, ", not a lock")
 

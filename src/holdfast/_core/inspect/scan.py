@@ -26,7 +26,7 @@ LINE = 1000
 """Maximum number of holders, and also of waiters, that are listed for one lock."""
 
 
-class Hold(NamedTuple):
+class HolderReport(NamedTuple):
     """One holder of a lock, as one server reports it."""
 
     process: str
@@ -40,7 +40,7 @@ class Hold(NamedTuple):
     lingers: bool
 
 
-class Standing(NamedTuple):
+class WaiterReport(NamedTuple):
     """One waiter for a lock, as one server reports it."""
 
     process: str
@@ -60,22 +60,24 @@ class Sight(NamedTuple):
     format: str
     fence: int
     waiters: int
-    holds: tuple[Hold, ...]
-    line: tuple[Standing, ...]
+    holds: tuple[HolderReport, ...]
+    line: tuple[WaiterReport, ...]
     used: int
     limit: int
     leader: str
     """Name of the elected leader, if the lock is that of an election and its holder has proclaimed itself; otherwise empty."""
 
 
-def _hold(raw: Any) -> Hold:
+def _hold(raw: Any) -> HolderReport:
     process, mark, left, fence, weight, lingers = raw
-    return Hold(process.decode(), mark.decode(), None if left == -1 else max(0, left) / 1000, fence, weight, lingers == 1)
+    return HolderReport(
+        process.decode(), mark.decode(), None if left == -1 else max(0, left) / 1000, fence, weight, lingers == 1
+    )
 
 
-def _standing(raw: Any) -> Standing:
+def _standing(raw: Any) -> WaiterReport:
     process, since, left, weight = raw
-    return Standing(process.decode(), since / 1e6, None if left == -1 else left / 1000, weight)
+    return WaiterReport(process.decode(), since / 1e6, None if left == -1 else left / 1000, weight)
 
 
 def _sights(raw: Any) -> list[Sight]:
@@ -126,7 +128,7 @@ Records = dict[bytes, bytes | None]
 """Process records (texts that processes write about themselves), by key; None: not read yet, or missing on the server."""
 
 
-class Seen(NamedTuple):
+class LockReports(NamedTuple):
     """One lock, with the report of each server about it. A report is None if the server has not replied."""
 
     key: bytes
@@ -140,7 +142,7 @@ def keys_of(lock: bytes) -> tuple[bytes, ...]:
     return (lock, *(side_key(lock, what) for what in (b"state", b"queue", b"hopefuls")))
 
 
-async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
+async def _introduce(where: Field, seen: list[LockReports], records: Records) -> None:
     """Read the process records of all holders and waiters of these locks into ``records``, except those that it already has."""
     wanted = {
         record_key(home(process, lock.key), process)
@@ -164,7 +166,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
                     continue  # these processes are shown by their ids
 
 
-async def read_locks(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
+async def read_locks(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[LockReports]:
     """Return the state of the locks with these keys.
 
     Raises WireError if no server replies, or if the last error is a refusal for good, such as a missing permission. ``most``:
@@ -185,7 +187,7 @@ async def read_locks(where: Field, keys: list[bytes], most: int = 1, records: Re
                 sights.append([None] * len(group))
         if failure is not None and (all(answers[0] is None for answers in sights) or _for_good(failure)):
             raise failure
-        seen += [Seen(key, tuple(answers), records) for key, *answers in zip(group, *sights, strict=True)]
+        seen += [LockReports(key, tuple(answers), records) for key, *answers in zip(group, *sights, strict=True)]
     await _introduce(where, seen, records)
     return seen
 
@@ -231,7 +233,7 @@ class Survey:
         return some
 
 
-async def page(survey: Survey) -> list[Seen]:
+async def page(survey: Survey) -> list[LockReports]:
     """Return the next page of locks of a survey. A page may be empty although further pages follow.
 
     Raises WireError if too few servers reply, or if one refuses for good, for example for lack of a permission.

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
-from holdfast._core.lock.ports import InboxAddress, Line, Lines, NodeKeeper, PendingUndo, ReleaseListener, Wait
+from holdfast._core.lock.ports import InboxAddress, Line, Lines, LockWait, NodeKeeper, PendingUndo, ReleaseListener
 from holdfast._core.lock.records import Attempt, HeldLease, Queue, Waiter
 from holdfast._core.lock.release import revocation
 from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, register, renewals
@@ -544,7 +544,7 @@ class Node:
         return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}
 
     @property
-    def waits(self) -> tuple[Wait, ...]:
+    def waits(self) -> tuple[LockWait, ...]:
         """Return the waits of this process that may be part of a deadlock, and have lasted long enough to be published."""
         return self.wait_graph.waits
 

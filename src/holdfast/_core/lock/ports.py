@@ -192,7 +192,7 @@ class InboxAddress(NamedTuple):
         return parts.values()
 
 
-class Wait(NamedTuple):
+class LockWait(NamedTuple):
     """A wait for a lock that may be part of a deadlock, because the waiting thread or task holds other locks."""
 
     lock: str
@@ -232,7 +232,7 @@ class NodeKeeper(LeaseKeeper, Protocol):
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
 
-    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+    def record(self, waits: Sequence[LockWait], labels: Mapping[bytes, str]) -> str:
         """Return the text of the process record: facts about this process, these waits, and the labels of locks by key."""
 
     def nodes_at(self, address: str) -> Sequence[Watched]:
@@ -254,7 +254,7 @@ class Watched(Protocol):
     commands: Line
 
     @property
-    def waits(self) -> Sequence[Wait]:
+    def waits(self) -> Sequence[LockWait]:
         """Return the waits of this process that may be part of a deadlock, and have lasted long enough to be published."""
 
     @property

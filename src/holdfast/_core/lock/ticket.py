@@ -32,7 +32,7 @@ class Exchanged(NamedTuple):
     """Server time, in milliseconds, at which the new lease ends."""
 
 
-class Void(NamedTuple):
+class NotExchanged(NamedTuple):
     """The reply that the old token does not hold the lock, so that nothing was exchanged.
 
     ``why`` is "expired" if the lease of the token has expired, "used" if the token was exchanged before, and "gone" if the lock
@@ -48,10 +48,10 @@ class Paused(NamedTuple):
     seconds: float
 
 
-_VOID = {0: Void("expired"), codes.NO_CLAIM: Void("used"), codes.LOST: Void("gone")}
+_VOID = {0: NotExchanged("expired"), codes.NO_CLAIM: NotExchanged("used"), codes.LOST: NotExchanged("gone")}
 
 
-Reply = Exchanged | Void | Paused | Conflict
+Reply = Exchanged | NotExchanged | Paused | Conflict
 
 
 def _read(raw: object) -> Reply:
@@ -70,10 +70,10 @@ def _read(raw: object) -> Reply:
 EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 
 
-async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
+async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | NotExchanged:
     """Replace the holder's ``token`` by the token of ``ticket``, an attempt that stands for the ticket.
 
-    The ticket gets a lease of ``seconds`` seconds. Return Void if ``token`` does not hold the lock. Raises WireError or
+    The ticket gets a lease of ``seconds`` seconds. Return NotExchanged if ``token`` does not hold the lock. Raises WireError or
     KeyConflict. If the outcome of the exchange is unknown, or the operation is interrupted, ``ticket.maybe_in_flight`` is True.
     The ticket is then revoked, and the lock released. After any other error, the holder still holds the lock.
     """
@@ -101,24 +101,24 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
     return Attempt(spec, token, may_be_on_server=True, maybe_in_flight=True)
 
 
-async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
+async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | NotExchanged:
     """Acquire the lock by replacing the token ``ticket`` of a ticket.
 
-    ``ends``: server time, in milliseconds, at which the ticket expires. Return Void if the ticket has expired or is not valid
-    any more. Raises WireError or KeyConflict. After an error, this process does not hold the lock. If the server has carried
-    out the request by then, the lock is released; otherwise the ticket can still be used.
+    ``ends``: server time, in milliseconds, at which the ticket expires. Return NotExchanged if the ticket is no longer valid.
+    Raises WireError or KeyConflict. After an error, this process does not hold the lock. If the server has carried out the
+    request by then, the lock is released; otherwise the ticket can still be used.
     """
     spec = attempt.spec
     try:
         attempt.token = spec.signed(await NewToken())
         answer = await _exchange(attempt, ticket, spec.first_ttl, ends)
         found = answer.value
-        if isinstance(found, Void):
+        if isinstance(found, NotExchanged):
             return found
         deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
         if answer.came >= deadline:
             await give_up(attempt)
-            return Void("late")
+            return NotExchanged("late")
         grant = await acknowledged(Grant(attempt, found.fence, answer.came, deadline, last=found.last))
         assert isinstance(grant, Grant)
         return register_lease(attempt, grant)
@@ -127,8 +127,8 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
         raise
 
 
-async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:
-    """Replace ``token`` by the token of ``heir`` on the server, in up to `TRIES` tries. Return the reply, Exchanged or Void.
+async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | NotExchanged]:
+    """Replace ``token`` by the token of ``heir`` on the server, in up to `TRIES` tries. Return the reply.
 
     ``ends``: end of the ticket's lease, in milliseconds of server time; 0: ``token`` is not a ticket's. Afterwards
     ``heir.may_be_on_server`` is True if ``heir`` holds the lock. ``heir.maybe_in_flight`` is True if that is unknown.

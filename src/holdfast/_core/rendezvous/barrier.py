@@ -1,7 +1,7 @@
 """Barriers. A fixed number of participants, in any processes, wait for each other. Then all of them go on, or all fail.
 
 The server stores an entry for each waiting participant, which refreshes it. If an entry expires, its participant counts as
-dead, and the barrier is broken. Then all participants fail with Broken, as after a timeout in `threading.Barrier`.
+dead, and the barrier is broken. Then all participants fail with BarrierBroken, as after a timeout in `threading.Barrier`.
 
 The server stores the outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant
 that arrives last runs it, and the others go on afterwards. During the action, that participant holds a lease, which the keeper
@@ -61,7 +61,7 @@ class BarrierSpec:
         return max(OUTAGE_BUDGET_S, self.spec.ttl)
 
 
-class Broken(Exception):
+class BarrierBroken(Exception):
     """Raised if the barrier is broken, or is broken during the wait. ``why``: the reason in one word."""
 
     def __init__(self, why: str, process: str) -> None:
@@ -71,14 +71,14 @@ class Broken(Exception):
         """Public id of the process that broke the barrier; empty if it is unknown."""
 
 
-class Standing(NamedTuple):
+class BarrierState(NamedTuple):
     """The state of a barrier: the number of waiting participants, and whether the barrier is broken."""
 
     waiting: int
     broken: bool
 
 
-class _Waiting(NamedTuple):
+class _BarrierWaiting(NamedTuple):
     left: float
     """Seconds until the next expiry of a participant's entry or of the action's lease, unless these are refreshed."""
     at: int
@@ -102,7 +102,7 @@ class _Over(NamedTuple):
     process: str
 
 
-Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | CountMismatch
+Said = _BarrierWaiting | _Passed | _Acting | _Occupied | _Over | BarrierState | Conflict | CountMismatch
 
 
 class ActionLease(HeldLease):
@@ -159,7 +159,7 @@ def _read(raw: object) -> Said:
     said: Said
     match raw:
         case [0, int(ms), int(at)]:
-            said = _Waiting(ms / 1000, at)
+            said = _BarrierWaiting(ms / 1000, at)
         case [1, int(number)]:
             said = _Passed(number)
         case [codes.ACTING]:
@@ -167,7 +167,7 @@ def _read(raw: object) -> Said:
         case [codes.BROKEN_UP, bytes(why), bytes(process)]:
             said = _Over(why.decode(), process.decode())
         case [codes.STANDING, int(count), int(broken)]:
-            said = Standing(count, bool(broken))
+            said = BarrierState(count, bool(broken))
         case [codes.OCCUPIED, int(ms)]:
             said = _Occupied(max(0, ms) / 1000)
         case _:
@@ -193,12 +193,12 @@ async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
     return answer.value
 
 
-async def read_state(barrier_spec: BarrierSpec) -> Standing:
+async def read_state(barrier_spec: BarrierSpec) -> BarrierState:
     """Return the barrier's current state. Raises WireError, KeyConflict or CountMismatch."""
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, "", "look")))
 
 
-async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
+async def change(barrier_spec: BarrierSpec, how: str) -> BarrierState:
     """Change the barrier's state, and return the new state. ``how``: "abort" (break the barrier) or "reset".
 
     If the barrier has another number of participants, "abort" raises CountMismatch, and "reset" sets the number. Both raise
@@ -207,9 +207,9 @@ async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await NewToken(), how)))
 
 
-async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing:
+async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> BarrierState:
     said = await _said(barrier_spec, answer)
-    assert isinstance(said, Standing)
+    assert isinstance(said, BarrierState)
     return said
 
 
@@ -217,8 +217,9 @@ async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *
     """Wait at the barrier until all participants have arrived. Return the number of this participant, from 0 on.
 
     If this participant arrives last and ``acts`` is true, return a Duty instead. The participant then has to run the action.
-    ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken, WireError, KeyConflict or
-    CountMismatch.
+    ``wait``: seconds after which this participant breaks the barrier (None: never).
+
+    Raises BarrierBroken, WireError, KeyConflict or CountMismatch.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait
@@ -245,14 +246,14 @@ async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, act
             if await _take_up(barrier_spec, me, answer):
                 assert me.duty is not None
                 return me.duty
-            raise Broken("died", "")
-        if not isinstance(said, _Waiting | _Occupied):
+            raise BarrierBroken("died", "")
+        if not isinstance(said, _BarrierWaiting | _Occupied):
             return _outcome(me, said)
         if now >= until:
             return await _run_out(barrier_spec, me)
         at = now + said.left + PLACE_CHECK_AFTER_S
         call = coming
-        if isinstance(said, _Waiting):
+        if isinstance(said, _BarrierWaiting):
             me.seen = said.at
             call = _run(barrier_spec, me.listener_id, "wait", me.seen)
             at = min(at, now + barrier_spec.spec.ttl / 3)
@@ -279,7 +280,7 @@ async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Sa
 
 
 async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
-    """Break the barrier because this participant's time is up, and raise Broken.
+    """Break the barrier because this participant's time is up, and raise BarrierBroken.
 
     If all participants had arrived just before, return this participant's number instead.
     """
@@ -289,7 +290,7 @@ async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
         )
     except WireError:
         await leave(barrier_spec, me, "timeout")
-        raise Broken("timeout", _process(me)) from None
+        raise BarrierBroken("timeout", _process(me)) from None
 
 
 def _outcome(me: Participant, said: Said) -> int:
@@ -298,7 +299,7 @@ def _outcome(me: Participant, said: Said) -> int:
         return said.number
     assert isinstance(said, _Over)
     # "left": this participant had no place yet, because the action of the last round was still running.
-    raise Broken("timeout", _process(me)) if said.why == "left" else Broken(said.why, said.process)
+    raise BarrierBroken("timeout", _process(me)) if said.why == "left" else BarrierBroken(said.why, said.process)
 
 
 def _process(me: Participant) -> str:
@@ -311,7 +312,7 @@ def _process(me: Participant) -> str:
 async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
     """Report that the action has succeeded, so that all participants go on. Return this participant's number.
 
-    Raises Broken if the action's lease was lost, or WireError.
+    Raises BarrierBroken if the action's lease was lost, or WireError.
     """
     await _end_duty(me)
     return _outcome(me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "pass"))))

@@ -79,7 +79,7 @@ class Forgotten(Exception):
     """Raised if the server lost the state of a latch while a client waited for the latch."""
 
 
-class Seen(NamedTuple):
+class LatchState(NamedTuple):
     """The state of a latch on the server. ``missing``: how many arrivals are missing. The latch is open if it is 0."""
 
     missing: int
@@ -94,12 +94,12 @@ class LatchWaiter(CoalescedWaiter):
 
     __slots__ = ("seen",)
 
-    def __init__(self, prefix: bytes, seen: Seen) -> None:
+    def __init__(self, prefix: bytes, seen: LatchState) -> None:
         super().__init__(prefix=prefix)
         self.seen = seen
         """State of the latch when this caller began to wait."""
 
-    def released_by(self, seen: Seen) -> bool:
+    def released_by(self, seen: LatchState) -> bool:
         """Return True if the wait may end, because the latch is open in the state ``seen``, or was opened since the wait
         began."""
         return seen.missing == 0 or seen.opened > self.seen.opened
@@ -120,22 +120,22 @@ def conflict(raw: object) -> Conflict | CountMismatch:
             return in_the_way(raw)
 
 
-def _read(raw: object) -> Seen | Conflict | CountMismatch:
+def _read(raw: object) -> LatchState | Conflict | CountMismatch:
     match raw:
         case [int(missing), int(opened), int(born)] if missing >= 0:
-            return Seen(missing, opened, born)
+            return LatchState(missing, opened, born)
         case _:
             return conflict(raw)
 
 
-LATCH: Script[Seen | Conflict | CountMismatch] = Script("rendezvous/latch", _read)
+LATCH: Script[LatchState | Conflict | CountMismatch] = Script("rendezvous/latch", _read)
 
 
-def _run(latch: LatchSpec, *what: str | int) -> RunScript[Seen | Conflict | CountMismatch]:
+def _run(latch: LatchSpec, *what: str | int) -> RunScript[LatchState | Conflict | CountMismatch]:
     return RunScript(LATCH, latch.keys, (latch.format, latch.count, latch.keep_ms, *what), latch.timeout)
 
 
-async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch]) -> Seen:
+async def _seen(latch: LatchSpec, answer: Answer[LatchState | Conflict | CountMismatch]) -> LatchState:
     if isinstance(answer.value, Conflict):
         raise KeyConflict(await explained(answer.value, latch.keys[0], side_key(latch.keys[0], b"state"), latch.timeout))
     if isinstance(answer.value, CountMismatch):
@@ -143,12 +143,12 @@ async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch
     return answer.value
 
 
-async def read_state(latch: LatchSpec) -> Seen:
+async def read_state(latch: LatchSpec) -> LatchState:
     """Return the latch's current state. Raises WireError, KeyConflict or CountMismatch."""
     return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 
 
-async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
+async def down(latch: LatchSpec, by: int, name: str = "") -> LatchState:
     """Lower the latch's count by ``by``, but not below zero. Return the latch's new state.
 
     ``name``: name of the thing that is counted. Each name counts only once until `reset`; with an empty name, each call counts.
@@ -157,7 +157,7 @@ async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 
 
-async def reset(latch: LatchSpec) -> Seen:
+async def reset(latch: LatchSpec) -> LatchState:
     """Set the latch's count back to `LatchSpec.count`, even if it had another one. Return the latch's new state.
 
     Raises WireError or KeyConflict.

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from holdfast._core.control_records import Malformed, digits
 from holdfast._core.requests import Command, NewToken, RunScript
 from holdfast._core.retry import retry_idempotent
-from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeyed, UnknownJob, Unusable
+from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Obeyed, ScheduleKeys, UnknownJob, Unusable
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ def facts(name: str, raw: object) -> JobFacts | None:
     return None
 
 
-async def jobs_of(keys: Keys, timeout: float) -> list[str]:
+async def jobs_of(keys: ScheduleKeys, timeout: float) -> list[str]:
     """Return the names of all jobs of a schedule, sorted. Raises WireError if the server is unreachable.
 
     ``timeout``: maximum seconds to wait for the reply.
@@ -137,7 +137,7 @@ async def jobs_of(keys: Keys, timeout: float) -> list[str]:
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
 
-async def read_jobs(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
+async def read_jobs(keys: ScheduleKeys, names: list[str], entries: int, timeout: float) -> Overview:
     """Return the state of the named jobs, each with the newest ``entries`` entries of its history.
 
     ``timeout``: maximum seconds to wait for each reply. Raises WireError if the server is unreachable.
@@ -161,7 +161,7 @@ def overview(names: list[str], answer: list[object]) -> Overview:
     return Overview(exists == 1, runners, known)
 
 
-async def survey(keys: Keys, timeout: float) -> Overview:
+async def survey(keys: ScheduleKeys, timeout: float) -> Overview:
     """Return a schedule with all its jobs, each with the newest entry of its history.
 
     ``timeout``: maximum seconds to wait for each reply. Raises WireError if the server is unreachable.
@@ -169,7 +169,7 @@ async def survey(keys: Keys, timeout: float) -> Overview:
     return await read_jobs(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
-async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
+async def order(keys: ScheduleKeys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
     """Send a command about a job, and return the server's reply. Raises WireError if the server is unreachable.
 
     ``what``: the command, such as to run, pause or cancel the job. `_lua/schedule/command.lua` lists all commands.

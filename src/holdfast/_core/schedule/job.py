@@ -84,7 +84,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Keys:
+class ScheduleKeys:
     """The keys of a schedule on the server, all in one slot of a Cluster."""
 
     base: bytes
@@ -92,7 +92,7 @@ class Keys:
     jobs: bytes
 
     @classmethod
-    def of(cls, schedule: str | bytes, prefix: str = "hf:") -> Keys:
+    def of(cls, schedule: str | bytes, prefix: str = "hf:") -> ScheduleKeys:
         """Return the keys of the schedule of this name. Raises ConfigError if the name or the prefix is not valid."""
         base = start(prefix) + b"schedule:{" + encoded(schedule, "name") + b"}"
         return cls(base, base + b":serving", base + b":jobs")
@@ -154,7 +154,7 @@ class Answered(NamedTuple):
     by_hand: bool = False
 
 
-class Changed(NamedTuple):
+class DefinitionChanged(NamedTuple):
     """The server's reply that another process has changed the definition of a job."""
 
     revision: int
@@ -229,14 +229,14 @@ class Served:
 
     now: int
     changes: int
-    answers: list[Answered | Changed | UnknownJob | Unusable] = field(default_factory=list)
+    answers: list[Answered | DefinitionChanged | UnknownJob | Unusable] = field(default_factory=list)
 
 
-Declared = Registered | Changed | UnknownJob | Unusable
+Declared = Registered | DefinitionChanged | UnknownJob | Unusable
 """The server's reply about one job of a registration.
 
-`Changed` and `UnknownJob` mean that an earlier copy of the registration was carried out, and that its reply got lost. Since
-then, the job has been changed or removed.
+`DefinitionChanged` and `UnknownJob` mean that an earlier copy of the registration was carried out, and that its reply got lost.
+Since then, the job has been changed or removed.
 """
 
 
@@ -244,16 +244,16 @@ def _refusal(raw: list[object]) -> Unusable:
     return Unusable(in_the_way(raw, ", nothing of a schedule").why)
 
 
-def _read_changed(raw: list[object]) -> Changed | UnknownJob | Unusable:
+def _read_changed(raw: list[object]) -> DefinitionChanged | UnknownJob | Unusable:
     match raw:
         case [codes.REDEFINED, int(revision), bytes(definition), int(last), bytes(origin)]:
-            return Changed(revision, definition, last, origin.decode(errors="replace"))
+            return DefinitionChanged(revision, definition, last, origin.decode(errors="replace"))
         case [codes.NO_JOB]:
             return UnknownJob()
     return _refusal(raw)
 
 
-def _read_one(raw: list[object]) -> Answered | Changed | UnknownJob | Unusable:
+def _read_one(raw: list[object]) -> Answered | DefinitionChanged | UnknownJob | Unusable:
     match raw:
         case [1, int(last), int(left), int(queued), bytes(cancel), int(taken), int(slot), *run]:
             fence, scheduled, attempt, by_hand = run

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast._core.lock.records import Grant
-from holdfast._core.schedule.job import Changed, JobKeys, Options, When
+from holdfast._core.schedule.job import DefinitionChanged, JobKeys, Options, When
 from holdfast._core.schedule.misfire import Due
 
 INFINITY = float("inf")
@@ -108,7 +108,7 @@ class Redefine(NamedTuple):
     """
 
     job: ServedJob
-    change: Changed
+    change: DefinitionChanged
     mine: bool = False
     who: str = ""
     """Process that serves other code under the name of the job; empty if there is none."""
@@ -124,7 +124,7 @@ class Log(NamedTuple):
 Todo = Start | CancelRun | AbandonRun | ForgetRun | Redefine | Log
 
 
-class End(NamedTuple):
+class RunEnd(NamedTuple):
     """The end of a run, which is to be reported to the server. ``text``: text for the history, such as the error."""
 
     run: ActiveRun
@@ -141,7 +141,7 @@ class JobReport:
     """
 
     job: ServedJob
-    end: End | None = None
+    end: RunEnd | None = None
     due: Due | None = None
     token: str = ""
 

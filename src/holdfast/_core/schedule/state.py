@@ -12,13 +12,13 @@ from holdfast._core.schedule.job import (
     ATTEMPTS,
     SERVE,
     Answered,
-    Changed,
     Declared,
-    Keys,
+    DefinitionChanged,
     Late,
     Options,
     Registered,
     Rival,
+    ScheduleKeys,
     Served,
     UnknownJob,
     Unusable,
@@ -31,11 +31,11 @@ from holdfast._core.schedule.records import (
     AbandonRun,
     ActiveRun,
     CancelRun,
-    End,
     ForgetRun,
     JobReport,
     Log,
     Redefine,
+    RunEnd,
     ServedJob,
     Start,
     Todo,
@@ -96,7 +96,7 @@ class ScheduleState:
     beat_at: float
 
     def __init__(
-        self, keys: Keys, jobs: list[ServedJob], *, host: str, timeout: float, limit: int, strict: bool = False
+        self, keys: ScheduleKeys, jobs: list[ServedJob], *, host: str, timeout: float, limit: int, strict: bool = False
     ) -> None:
         self.keys = keys
         self.jobs = {job.name: job for job in jobs}
@@ -112,7 +112,7 @@ class ScheduleState:
         self.stopping = False
         self.stop_at = INFINITY
         """Monotonic time, in seconds, at which runs are told to end because the schedule stops; infinity: it does not stop."""
-        self._ended: deque[End] = deque()
+        self._ended: deque[RunEnd] = deque()
         self._stops: deque[float] = deque()
         self._number = self._registrations = 0
         self._registering: list[ServedJob] | None = None
@@ -142,7 +142,7 @@ class ScheduleState:
         ``status``: "ok", "error", "cancelled" (the run was told to end) or "lost" (its lease was lost). ``text``: text for the
         history, such as the error.
         """
-        self._ended.append(End(run, status, text))
+        self._ended.append(RunEnd(run, status, text))
         self._nudge()
 
     def stop(self, wait: float) -> None:
@@ -155,7 +155,7 @@ class ScheduleState:
         if self.listener.slot is not None:
             self.listener.slot.put(None)
 
-    def redefine(self, job: ServedJob, when: When, options: Options, change: Changed) -> None:
+    def redefine(self, job: ServedJob, when: When, options: Options, change: DefinitionChanged) -> None:
         """Replace the definition of a job by the one that the server has reported, in ``change``.
 
         ``when`` and ``options``: timetable and options that the caller has read from this definition.
@@ -190,7 +190,7 @@ class ScheduleState:
             if run.verdict == "timed-out" and now >= run.told_at + ABANDON_AFTER_S:
                 run.over = True
                 self.todo.append(AbandonRun(run))
-                self._ended.append(End(run, run.verdict, f"{run.why}, and the run did not end"))
+                self._ended.append(RunEnd(run, run.verdict, f"{run.why}, and the run did not end"))
 
     def _cancel(self, run: ActiveRun, now: float, why: str, verdict: str) -> None:
         if not run.verdict:
@@ -247,13 +247,13 @@ class ScheduleState:
         return list(items.values())
 
     @staticmethod
-    def _judged(end: End) -> End:
+    def _judged(end: RunEnd) -> RunEnd:
         run = end.run
         if end.status == "cancelled":
-            return End(run, run.verdict or "cancelled", run.why or end.text)
+            return RunEnd(run, run.verdict or "cancelled", run.why or end.text)
         if end.status == "lost":
             again = run.job.options.on_crash == "again" and run.attempt < ATTEMPTS
-            return End(run, "again" if again else "cancelled", end.text)
+            return RunEnd(run, "again" if again else "cancelled", end.text)
         return end
 
     def _forget_run(self, run: ActiveRun) -> None:
@@ -390,10 +390,13 @@ class ScheduleState:
         self._look_all_at = min(self._look_all_at, came + LOOK_AGAIN_S)
 
     def _take_in(
-        self, item: JobReport, said: Answered | Changed | UnknownJob | Unusable, answer: Answer[Served | Late | Unusable]
+        self,
+        item: JobReport,
+        said: Answered | DefinitionChanged | UnknownJob | Unusable,
+        answer: Answer[Served | Late | Unusable],
     ) -> None:
         job = item.job
-        if isinstance(said, Changed):
+        if isinstance(said, DefinitionChanged):
             self.todo.append(Redefine(job, said))
         elif isinstance(said, UnknownJob):
             job.revision, job.next = 0, None
@@ -422,7 +425,7 @@ class ScheduleState:
         self.runs[run.token] = run
         job.runs += 1
         if self.stopping or answer.came >= grant.deadline:
-            self._ended.append(End(run, "back", ""))  # the reply came too late to begin the run
+            self._ended.append(RunEnd(run, "back", ""))  # the reply came too late to begin the run
         else:
             self.todo.append(Start(run))
 
@@ -464,7 +467,7 @@ class ScheduleState:
                 del self.jobs[job.name]
                 self.todo.append(Log(f"job {job.name!r} cannot be served: {said.why}"))
                 continue
-            if isinstance(said, Changed):
+            if isinstance(said, DefinitionChanged):
                 job.revision = said.revision
                 self.todo.append(Redefine(job, said))
                 continue
@@ -474,5 +477,5 @@ class ScheduleState:
             self._plan(job)
             self._look_now[job.name] = None
             if said.before or said.other:
-                change = Changed(said.revision, said.before or job.definition, said.last, said.other)
+                change = DefinitionChanged(said.revision, said.before or job.definition, said.last, said.other)
                 self.todo.append(Redefine(job, change, mine=True, who=said.who))

@@ -81,7 +81,7 @@ UNASKED = float("inf")
 
 
 @dataclass(slots=True)
-class Record:
+class StoredValue:
     """A value as stored on the server, with its kind and fence."""
 
     kind: str
@@ -93,10 +93,10 @@ class Record:
     """Seconds until the value becomes stale; negative: seconds since then; `UNASKED`: it is fresh, but for an unknown time."""
 
 
-class Found(NamedTuple):
+class FoundValue(NamedTuple):
     """Result of a lookup: a stored value, so that the caller does not have to load it."""
 
-    record: Record
+    record: StoredValue
     stale: bool
     """True if the value is not fresh any more. Another caller loads a new one, or this caller must not load."""
     waited: bool = False
@@ -124,12 +124,12 @@ class Oversize(NamedTuple):
     size: int
 
 
-class Granted(NamedTuple):
+class LoadGranted(NamedTuple):
     fence: int
-    record: Record | None
+    record: StoredValue | None
 
 
-class Revoked(NamedTuple):
+class LoadRevoked(NamedTuple):
     """The server's reply that the caller's token was revoked, so that the caller must not load the value under this token."""
 
 
@@ -155,13 +155,13 @@ class LookupPolicy:
 
 # Replies of the scripts
 
-Seen = Found | Loading | Absent | Oversize | Granted | Revoked
+Seen = FoundValue | Loading | Absent | Oversize | LoadGranted | LoadRevoked
 
 
-def _record(raw: bytes, left: float) -> Record:
+def _record(raw: bytes, left: float) -> StoredValue:
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _ = head.split(b" ", 3)
-    return Record(kind.decode(), data, int(fence), left)
+    return StoredValue(kind.decode(), data, int(fence), left)
 
 
 def _whole(text: bytes) -> int:
@@ -171,7 +171,7 @@ def _whole(text: bytes) -> int:
     return int(text)
 
 
-def fresh(values: list[bytes | None]) -> Record | None:
+def fresh(values: list[bytes | None]) -> StoredValue | None:
     """Return the value in the reply to `EntrySpec.reading`; None if it is not fresh, or the reply does not show whether it
     is."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
@@ -184,7 +184,7 @@ def fresh(values: list[bytes | None]) -> Record | None:
         number = _whole(fence)
         if version != b"1" or (mark is None and kept != b"0") or _whole(floor) >= number:
             return None
-        return Record(kind.decode(), data, number, UNASKED)
+        return StoredValue(kind.decode(), data, number, UNASKED)
     except ValueError:
         return None  # written by another program
 
@@ -192,9 +192,9 @@ def fresh(values: list[bytes | None]) -> Record | None:
 def _read_get_or_lease(raw: object) -> Seen | Conflict:
     match raw:
         case [1 | codes.STALE as what, bytes(value), int(left)]:
-            return Found(_record(value, left / 1000), what == codes.STALE)
+            return FoundValue(_record(value, left / 1000), what == codes.STALE)
         case [codes.LEASED, int(fence), bytes(value), int(left)]:
-            return Granted(fence, _record(value, left / 1000) if value else None)
+            return LoadGranted(fence, _record(value, left / 1000) if value else None)
         case [0, int(left), int(since), bytes(process)]:
             return Loading(None if left == -1 else max(0, left) / 1000, since / 1000, process.decode())
         case [codes.ABSENT]:
@@ -202,7 +202,7 @@ def _read_get_or_lease(raw: object) -> Seen | Conflict:
         case [codes.TOO_LONG, int(size)]:
             return Oversize(size)
         case _:
-            return Revoked() if raw == [codes.NO_CLAIM] else in_the_way(raw)
+            return LoadRevoked() if raw == [codes.NO_CLAIM] else in_the_way(raw)
 
 
 def _read_store(raw: object) -> int | Conflict:

@@ -50,14 +50,14 @@ from holdfast._core.single_flight.entry import (
     TAKE_OVER,
     Absent,
     EntrySpec,
-    Found,
-    Granted,
+    FoundValue,
+    LoadGranted,
     Loading,
+    LoadRevoked,
     LookupPolicy,
     Oversize,
-    Record,
-    Revoked,
     Seen,
+    StoredValue,
     entry_spec,
     fresh,
     marks,
@@ -70,13 +70,13 @@ __all__ = [
     "Absent",
     "EntrySpec",
     "Failed",
-    "Found",
+    "FoundValue",
     "KeyConflict",
     "Load",
     "Loading",
     "LookupPolicy",
     "Marked",
-    "Record",
+    "StoredValue",
     "TooLong",
     "abandon",
     "cancel_load",
@@ -143,11 +143,11 @@ class Load(Owner):
 
     entry: EntrySpec
     fence: int
-    record: Record | None
+    record: StoredValue | None
     waited: bool
     held_lease: LoadLease
 
-    def __init__(self, entry: EntrySpec, grant: Grant, record: Record | None) -> None:
+    def __init__(self, entry: EntrySpec, grant: Grant, record: StoredValue | None) -> None:
         self.entry = entry
         self.fence = grant.fence
         """Fence of this load, which is higher than those of all earlier loads of the same group of keys."""
@@ -233,12 +233,12 @@ async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
 
 async def get_or_lease(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt | None = None
-) -> Found | Load | Loading | Absent | Failed:
+) -> FoundValue | Load | Loading | Absent | Failed:
     """Return the stored value, or grant the load of a missing value to the caller, or wait while another caller loads it.
 
-    Found contains the value. Load means that the caller has to load the value. Loading means that another caller still loads it
-    after `LookupPolicy.wait` seconds. Absent means that there is no value, and the caller does not want to load it. Failed
-    means that a load in this process, for which the caller waited, has failed (see `cancel_load`).
+    FoundValue contains the value. Load means that the caller has to load the value. Loading means that another caller still
+    loads it after `LookupPolicy.wait` seconds. Absent means that there is no value, and the caller does not load it.
+    Failed means that a load in this process, for which the caller waited, has failed (see `cancel_load`).
 
     ``attempt``: a new attempt, which the caller passes if it may have to `abandon` it; None: create one. Raises WireError or
     KeyConflict.
@@ -247,9 +247,9 @@ async def get_or_lease(
     if policy.fast_read and not policy.early:
         record = await _fast_read(entry, began)
         if record is not None:
-            return Found(record, stale=False)
+            return FoundValue(record, stale=False)
     if not policy.load:
-        absent: Found | Absent = (await _ask(entry, _lookup(entry, policy), began)).value
+        absent: FoundValue | Absent = (await _ask(entry, _lookup(entry, policy), began)).value
         return absent
     attempt = attempt or Attempt(entry.spec)
     attempt.until = float("inf") if policy.wait is None else began + policy.wait
@@ -260,10 +260,10 @@ async def get_or_lease(
         raise
     if not isinstance(result, Load):
         await abandon(entry, attempt)
-    return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
+    return result._replace(waited=attempt.waited) if isinstance(result, FoundValue) else result
 
 
-async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
+async def _fast_read(entry: EntrySpec, began: float) -> StoredValue | None:
     """Read the value with a plain command, and return it if it is fresh. Return None if the slower script has to be run.
 
     ``began``: monotonic time at which the lookup began.
@@ -281,7 +281,7 @@ async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
 
 async def _get_or_wait(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float
-) -> Found | Load | Loading | Absent | Failed:
+) -> FoundValue | Load | Loading | Absent | Failed:
     me = CoalescedWaiter(prefix=entry.spec.prefix)
     assert attempt.until is not None
     try:
@@ -309,7 +309,7 @@ async def _get_or_wait(
 
 async def _ask_for_all(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float, me: CoalescedWaiter
-) -> tuple[Found | Load | Loading | Absent | None, float]:
+) -> tuple[FoundValue | Load | Loading | Absent | None, float]:
     """Ask the server for the value or the load. Return the result, and the monotonic time at which the reply arrived.
 
     If this caller leads the waiting callers of its process, a value is shared with the others. The result is None if the
@@ -325,7 +325,7 @@ async def _ask_for_all(
             coalescer.tell(others, error)  # otherwise each of them would retry for as long, one after the other
         raise
     result = await _interpret(entry, attempt, answer)
-    if coalescer is not None and isinstance(result, Found) and not result.stale:
+    if coalescer is not None and isinstance(result, FoundValue) and not result.stale:
         coalescer.tell(others, result)
     return result, answer.came
 
@@ -338,7 +338,7 @@ async def _listen(me: CoalescedWaiter, until: float) -> None:
 
 async def _wait_coalesced(
     coalescer: Coalescer, me: CoalescedWaiter, loading: Loading, now: float, until: float
-) -> Found | Failed | None:
+) -> FoundValue | Failed | None:
     """Wait, together with the other callers of this process for the key, until it is time to ask the server again.
 
     Return the result that another caller has shared; None: no result was shared. Raises a shared WireError.
@@ -353,7 +353,7 @@ async def _wait_coalesced(
     return await _shared_result(me, until)
 
 
-async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found | Load | Failed:
+async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> FoundValue | Load | Failed:
     """Return the load that was granted to this caller, or a result that another caller of this process has just shared.
 
     If a result was shared, the load is cancelled. A shared WireError is ignored, because this caller's own request has
@@ -364,13 +364,13 @@ async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found |
     except BaseException:
         await _end_load(load)  # afterwards `abandon` releases its lease
         raise
-    if isinstance(told, Found | Failed):
+    if isinstance(told, FoundValue | Failed):
         await cancel_load(load)  # this load was granted just when another one failed, and that failure is shared
         return told
     return load
 
 
-async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | None:
+async def _shared_result(me: CoalescedWaiter, until: float) -> FoundValue | Failed | None:
     """Return the result that another caller of this process has shared with this one; None: no result.
 
     Raises a shared WireError. ``until``: monotonic time until which to wait while this caller is held back.
@@ -381,7 +381,7 @@ async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | 
     return told
 
 
-async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | WireError | None:
+async def _await_result(me: CoalescedWaiter, until: float) -> FoundValue | Failed | WireError | None:
     """Return the result that another caller of this process has shared, which may be a WireError; None: no result.
 
     While this caller is held back (`CoalescedWaiter.held`), wait first, at most until monotonic time ``until``.
@@ -393,7 +393,7 @@ async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | W
         if me.held and await Now() >= until:
             break
     me.overdue = False
-    found: Found | Failed | WireError | None = me.found
+    found: FoundValue | Failed | WireError | None = me.found
     return found
 
 
@@ -407,20 +407,20 @@ def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id
     return RunScript(GET_OR_LEASE, keys, args, spec.timeout)
 
 
-async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
+async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> FoundValue | Load | Loading | Absent | None:
     """Turn a reply of the server into the result of the lookup. If the load was granted, have its lease renewed.
 
     Return None if the lookup must be repeated with a new token, because the granted lease has already ended or the token is
     revoked.
     """
     seen = answer.value
-    if isinstance(seen, Granted):
+    if isinstance(seen, LoadGranted):
         deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
         if answer.came < deadline:
             load = Load(entry, Grant(attempt, seen.fence, answer.came, deadline, last=seen.fence), seen.record)
             await KeepAlive(load)
             return load
-    elif not isinstance(seen, Revoked):
+    elif not isinstance(seen, LoadRevoked):
         assert not isinstance(seen, Oversize)  # `_ask` raises it as TooLong
         # Nothing of this attempt is on the server, unless an earlier copy of the request is still on its way.
         attempt.may_be_on_server = attempt.maybe_in_flight

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-class Report(NamedTuple):
+class GuardianReport(NamedTuple):
     """One message from a guardian: a word, such as "exited", and what follows it.
 
     The docstring of `GuardianChannel` lists the words.
@@ -122,7 +122,7 @@ class GuardianChannel:
             self.asked = now
             self._send("ping")
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[GuardianReport]:
         """Return the messages from the guardian since the last call. Set `dead` if the guardian has closed the channel."""
         data = b""
         try:
@@ -134,7 +134,7 @@ class GuardianChannel:
             self.dead = True
         *lines, self._unread = (self._unread + data).split(b"\n")
         words = [line.decode(errors="replace").split(" ", 2) for line in lines]
-        reports = [Report(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
+        reports = [GuardianReport(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
         if reports:  # any message counts as an answer, because a guardian that was stopped reads the ping only after other work
             self.asked, self._answered = math.inf, guardian_program.clock()
         for report in reports:

@@ -57,7 +57,7 @@ def die_with_parent() -> None:
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class Process:
+class OsProcess:
     """A process, as it was at the moment of a listing. ``started``: its start in clock ticks since boot; -1 if unknown.
 
     The pid and the start together identify a process.
@@ -141,23 +141,23 @@ def own_proc() -> bool:
     return _own_proc[me]
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int) -> OsProcess | None:
     """Return the facts about a process from /proc, or from system calls if /proc hides it; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
         parent, group, session = map(int, fields[1:4])
         ended = fields[0] in b"ZX" and int(fields[17]) < 2  # its first thread has ended, but other threads may still run
-        return Process(pid, parent, group, session, int(fields[19]), ended=ended)
+        return OsProcess(pid, parent, group, session, int(fields[19]), ended=ended)
     except (OSError, ValueError, IndexError):
         pass
     try:
-        return Process(pid, 0, os.getpgid(pid), os.getsid(pid), -1)
+        return OsProcess(pid, 0, os.getpgid(pid), os.getsid(pid), -1)
     except OSError:
         return None
 
 
-def children() -> list[Process] | None:
+def children() -> list[OsProcess] | None:
     """Return the children of this process, zombies included; None if they cannot be determined.
 
     A child that is just being created may be missing.
@@ -179,7 +179,7 @@ def children() -> list[Process] | None:
     return None if numbers is None else [_child(pid, me) for pid in numbers]
 
 
-def descendants() -> list[Process] | None:
+def descendants() -> list[OsProcess] | None:
     """Return all descendants of this process, parents before their children; None if they cannot be determined.
 
     A process that is being forked, or that changes its parent, during the call may be missing. If /proc cannot be read, or does
@@ -204,11 +204,11 @@ def descendants() -> list[Process] | None:
     return found
 
 
-def _child(pid: int, me: int) -> Process:
+def _child(pid: int, me: int) -> OsProcess:
     try:
-        return Process(pid, me, os.getpgid(pid), os.getsid(pid), -1)
+        return OsProcess(pid, me, os.getpgid(pid), os.getsid(pid), -1)
     except OSError:
-        return Process(pid, me, 0, 0, -1)
+        return OsProcess(pid, me, 0, 0, -1)
 
 
 def _children_of() -> Callable[[int], Iterable[int]]:
@@ -406,7 +406,7 @@ class Orphans:
             if found is not None and not (guardian and has_ended(guardian)):
                 self._others = {process.pid for process in found} - {guardian}
 
-    def end(self, guardian: int, tell: Callable[[str, Process], None]) -> None:
+    def end(self, guardian: int, tell: Callable[[str, OsProcess], None]) -> None:
         """Kill the guardian and all its descendants, and return when they have ended.
 
         ``tell`` is called for each process that may not be signalled ("refused") or survives KILL ("stuck").
@@ -438,7 +438,7 @@ class Orphans:
                     tell("refused" if refused else "stuck", process)
             time.sleep(step)
 
-    def _left(self) -> list[Process] | None:
+    def _left(self) -> list[OsProcess] | None:
         """Return the processes that the guardian has left behind; None if they cannot be determined."""
         found = descendants()
         if found is None:

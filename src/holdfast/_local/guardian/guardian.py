@@ -47,7 +47,7 @@ def main(channel: str, stuck: str, *argv: str) -> NoReturn:
     signalled, ``stuck PID NAME`` if it survives KILL. The program exits only when all descendants have ended.
     """
 
-    def tell(word: str, process: descendants.Process) -> None:
+    def tell(word: str, process: descendants.OsProcess) -> None:
         try:
             os.write(int(stuck), f"{word} {process.pid} {process.name()}".replace("\n", "?").encode() + b"\n")
         except OSError:  # nobody reads the pipe
@@ -340,11 +340,11 @@ class _Guardian:
         if leader is not None:
             self._tell_of("stuck", leader)
 
-    def _others(self) -> list[descendants.Process]:
+    def _others(self) -> list[descendants.OsProcess]:
         """Return all living descendants that must end, without the leader of the command's group."""
         return self._to_end(self.group.others())
 
-    def _to_end(self, others: list[descendants.Process]) -> list[descendants.Process]:
+    def _to_end(self, others: list[descendants.OsProcess]) -> list[descendants.OsProcess]:
         """Return the processes of a listing that are not kept as daemons."""
         if not self.keep_daemons or self.group.status is None:
             return others
@@ -354,7 +354,7 @@ class _Guardian:
                 kept.add(process.pid)
         return [process for process in others if process.pid not in kept]
 
-    def _is_daemon(self, process: descendants.Process) -> bool:
+    def _is_daemon(self, process: descendants.OsProcess) -> bool:
         """Return True if a process is a daemon: an orphan in another session than the command's. Valid only after the command's
         end."""
         return process.parent == os.getpid() and process.session != self.session
@@ -370,7 +370,7 @@ class _Guardian:
         before, self.company = self.company, ({process.pid for process in found}, self.group.ends)
         return bool(found) and self.company == before and not self._to_end(found)
 
-    def _tell_of_company(self, others: list[descendants.Process]) -> None:
+    def _tell_of_company(self, others: list[descendants.OsProcess]) -> None:
         """Report once, without names, that processes outlive the command and were sent TERM.
 
         Daemons, and processes that this user may not signal, are reported by other messages.
@@ -378,7 +378,7 @@ class _Guardian:
         if not others or any(not self._is_daemon(process) and process.pid not in self.told for process in others):
             self._tell("left")
 
-    def _tell_of(self, word: str, process: descendants.Process) -> None:
+    def _tell_of(self, word: str, process: descendants.OsProcess) -> None:
         """Report a process to the owner. ``word``: kind of the report, such as "stuck".
 
         Of each name, only the first `NAMED` processes are reported singly.

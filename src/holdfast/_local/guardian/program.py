@@ -234,7 +234,7 @@ class Group:
                 return
         send(self.pid, signum)
 
-    def others(self) -> list[descendants.Process]:
+    def others(self) -> list[descendants.OsProcess]:
         """Return all living descendants that can be found, without the leader, parents before their children."""
         found = (descendants.descendants() or []) if self.subreaper else []
         return [process for process in found if process.pid != self.pid and not process.ended]

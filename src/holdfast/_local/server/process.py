@@ -22,7 +22,7 @@ from urllib.parse import quote
 from holdfast._clock import monotonic
 from holdfast._local.guardian import program
 from holdfast._local.server import binary as binaries
-from holdfast._local.server.supervisor import Connection, tail
+from holdfast._local.server.supervisor import SocketConnection, tail
 from holdfast.errors import ServerError
 
 _PATIENCE = 10.0
@@ -199,7 +199,7 @@ class PrivateServer:
         assert self._guardian is not None
         deadline = monotonic() + _PATIENCE
         while monotonic() < deadline:
-            with contextlib.suppress(OSError), contextlib.closing(Connection(self.socket, _PATIENCE)) as connection:
+            with contextlib.suppress(OSError), contextlib.closing(SocketConnection(self.socket, _PATIENCE)) as connection:
                 if self._password:
                     connection("AUTH", self._password)
                 connection("PING")  # refused while the server loads its file

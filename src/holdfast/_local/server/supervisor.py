@@ -34,7 +34,7 @@ PATIENCE = 8  # seconds for another server to answer or end, and for ours to end
 TAIL = 6  # lines of the log shown in an error
 
 
-class Connection:
+class SocketConnection:
     """A plain connection to a server's Unix socket, for the few commands that watch servers."""
 
     def __init__(self, path: str, timeout: float) -> None:
@@ -103,7 +103,7 @@ class Supervisor:
         self.report = report
         self.lock = -1  # a descriptor only while this process holds the lock
         self.pid = 0
-        self.connection: Connection | None = None
+        self.connection: SocketConnection | None = None
         self.connected = -1
         self.kept = time.monotonic()
 
@@ -132,7 +132,7 @@ class Supervisor:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 with contextlib.suppress(OSError):
-                    Connection(self.path(SOCKET), 1).close()
+                    SocketConnection(self.path(SOCKET), 1).close()
                     return False
                 time.sleep(0.005)
             else:
@@ -161,7 +161,7 @@ class Supervisor:
     def answers(self) -> bool:
         """Return True if the server listens on its socket and has loaded its append-only file."""
         try:
-            self.connection = Connection(self.path(BOOT), 5)
+            self.connection = SocketConnection(self.path(BOOT), 5)
             self.connection("PING")
         except OSError:
             self.disconnect()
@@ -211,7 +211,7 @@ class Supervisor:
         Return True also if the server does not answer.
         """
         try:
-            server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
+            server = self.connection = self.connection or SocketConnection(self.path(SOCKET), 5)
             connected = int(server.info("stats")["total_connections_received"])
             known, self.connected = self.connected, connected
             return connected != known or int(server.info("clients")["connected_clients"]) > 1 or leases(server)
@@ -289,7 +289,7 @@ class Supervisor:
                 os.unlink(self.path(SOCKET))
 
 
-def leases(server: Connection) -> bool:
+def leases(server: SocketConnection) -> bool:
     """Return True if the server has a key of type string with an expiry.
 
     This may be the lease of a lock of holdfast or of another library, or other data that a client still needs.

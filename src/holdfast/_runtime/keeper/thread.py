@@ -35,7 +35,7 @@ from holdfast._runtime.keeper.foreign_locks import ForeignLocks
 from holdfast._runtime.keeper.long_leases import LongLeases
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.ports import Wait
+    from holdfast._core.lock.ports import LockWait
     from holdfast._core.quorum.nodes import QuorumNodes
     from holdfast._core.single_flight.coalesce import Coalescer
 
@@ -59,7 +59,7 @@ class Keeper:
     wake_at: float
 
     def __init__(
-        self, process_id: str, record: Callable[[Sequence[Wait], Mapping[bytes, str]], str], system: System = SYSTEM
+        self, process_id: str, record: Callable[[Sequence[LockWait], Mapping[bytes, str]], str], system: System = SYSTEM
     ) -> None:
         self.system = system
         self.clock = system.clock

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._clock import clock, wall
 from holdfast._core.control_records import first_of
-from holdfast._core.lock.ports import Wait
+from holdfast._core.lock.ports import LockWait
 from holdfast._log import logger
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LONGEST = 100
 """Maximum number of characters of a thread's or task's name in a description."""
 
 
-def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
+def describe_wait(wait: LockWait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
     """Return the description of one waiting thread or task. ``loops``: event loops in which the task may be running."""
     return {
         "lock": wait.lock,
@@ -35,7 +35,7 @@ def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -
     }
 
 
-def warn_of_own(waits: Sequence[Wait], warned: set[Wait]) -> None:
+def warn_of_own(waits: Sequence[LockWait], warned: set[LockWait]) -> None:
     """Log a warning for each wait for a lock that the waiting thread or task holds itself, once for each wait.
 
     Such a wait is no error, because another thread or task may release the lock, as with a threading.Lock. ``warned``: waits

@@ -24,7 +24,7 @@ _SUBSCRIBED = {b"SUBSCRIBE", b"UNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
 _numbers = itertools.count(1)
 
 
-class Push(list[Any]):
+class PushMessage(list[Any]):
     """A message that a RESP3 connection receives without a request."""
 
 
@@ -58,7 +58,7 @@ def encode(reply: Any, protocol: int) -> bytes:  # noqa: PLR0911 - a table of ty
         case set():
             return _aggregate(b"~" if protocol == 3 else b"*", len(reply), reply, protocol)
         case _:
-            return _aggregate(b">" if protocol == 3 and isinstance(reply, Push) else b"*", len(reply), reply, protocol)
+            return _aggregate(b">" if protocol == 3 and isinstance(reply, PushMessage) else b"*", len(reply), reply, protocol)
 
 
 def _aggregate(mark: bytes, size: int, parts: Iterable[Any], protocol: int) -> bytes:
@@ -200,7 +200,7 @@ class Session:
             if channel not in self.channels:
                 self.channels.append(channel)
                 self._server.listen(self, channel, 1)
-            answers.append(Push([b"subscribe", channel, len(self.channels)]))
+            answers.append(PushMessage([b"subscribe", channel, len(self.channels)]))
         return answers
 
     def _unsubscribe(self, channels: list[bytes]) -> list[Any]:
@@ -210,7 +210,7 @@ class Session:
             if channel is not None and channel in self.channels:
                 self.channels.remove(channel)
                 self._server.listen(self, channel, -1)
-            answers.append(Push([b"unsubscribe", channel, len(self.channels)]))
+            answers.append(PushMessage([b"unsubscribe", channel, len(self.channels)]))
         return answers
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import hiredis
 
 from holdfast._clock import clock, monotonic, wall
-from holdfast.testing.inmemory.front import Push, Session, encode
+from holdfast.testing.inmemory.front import PushMessage, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ _one_at_a_time = threading.Lock()
 """Lock that a server holds while it uses the Lua runtime, which all servers in memory of a process share."""
 
 
-class Connection:
+class ServedConnection:
     """A client connection: its socket, its session, and the replies that have not been sent yet."""
 
     session: Session
@@ -122,7 +122,7 @@ class Serving:
         """Seconds to add to this process's monotonic clock to get the server's time, so that both clocks advance together."""
         self._owner = os.getpid()
         self._listener: socket.socket | None = None
-        self._connections: dict[socket.socket, Connection] = {}
+        self._connections: dict[socket.socket, ServedConnection] = {}
         self._listeners: dict[bytes, list[Session]] = {}
         self._todo: deque[Callable[[], None]] = deque()
         self._mutex = threading.Lock()
@@ -187,13 +187,13 @@ class Serving:
         for connection in list(self._connections.values()):
             self.drop(connection)
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: ServedConnection) -> None:
         if self._connections.pop(connection.sock, None) is not None:
             connection.session.close()
             self._selector.unregister(connection.sock)
             connection.sock.close()
 
-    def wants(self, connection: Connection, events: int) -> None:
+    def wants(self, connection: ServedConnection, events: int) -> None:
         if self._selector.get_key(connection.sock).events != events:
             self._selector.modify(connection.sock, events, connection)
 
@@ -204,7 +204,7 @@ class Serving:
             published, data.published[:] = list(data.published), []
         for channel, message in published:
             for session in self._listeners.get(channel, []):
-                self._push(session, Push([b"message", channel, message]))
+                self._push(session, PushMessage([b"message", channel, message]))
         return reply
 
     def version(self, key: bytes) -> int:
@@ -218,7 +218,7 @@ class Serving:
             self._keyspace.now = int((self._start + clock()) * 1e6)
             yield self._keyspace
 
-    def _push(self, session: Session, message: Push) -> None:
+    def _push(self, session: Session, message: PushMessage) -> None:
         for connection in list(self._connections.values()):
             if connection.session is session:
                 connection.send(message)
@@ -253,7 +253,7 @@ class Serving:
             sock, _ = listener.accept()
         except OSError:
             return  # the client has disconnected
-        connection = self._connections[sock] = Connection(self, sock)
+        connection = self._connections[sock] = ServedConnection(self, sock)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _end(self) -> None:

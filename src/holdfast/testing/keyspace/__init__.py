@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast._lua import Script
-from holdfast.testing.keyspace.engine import Engine, ReplyError, Status, kinds
+from holdfast.testing.keyspace.engine import LuaEngine, ReplyError, Status, kinds
 
 Value = bytes | str | int
 
@@ -43,7 +43,7 @@ class Keyspace:
 
     now: int
     full: bool
-    _engine = Engine(kinds()[0])
+    _engine = LuaEngine(kinds()[0])
 
     def __init__(self, now: int = 0) -> None:
         self.now = now

@@ -49,7 +49,7 @@ def kinds() -> list[str]:
     return found
 
 
-class Engine:
+class LuaEngine:
     """A Lua runtime with the functions of `calls.lua`, and the scripts that it has compiled."""
 
     clear: Any
