@@ -128,8 +128,9 @@ def _to_json(value: Any) -> bytes:
 
 
 def _changed(value: Any, where: str) -> str:
-    """Return an error text about the first part of a value that JSON would change, such as a tuple; "" if there is no such
-    part. ``where``: path from the whole value to this one, for the text."""
+    """Return an error text about the first part of a value that JSON would change, such as a tuple; "" if there is none.
+
+    ``where``: path from the whole value to this one, for the text."""
     if isinstance(value, tuple):
         return f"{where} is a tuple, which JSON would restore as a list: store a list"
     if isinstance(value, list):

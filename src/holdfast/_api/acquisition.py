@@ -95,8 +95,9 @@ class BaseAcquisition(BaseLock[L, Client]):
         return await self._run_on(driver, self._try(attempt, wait))
 
     async def _release_failed(self, failed: HoldfastError, core: Any, error: BaseException | None) -> None:
-        """Handle the error of a release at the end of a ``with`` statement: raise it, warn, or add it to ``error``, the
-        exception of the body (or None)."""
+        """Raise the error of a release at the end of a ``with`` statement, or warn of it.
+
+        ``error``: exception of the body, or None. A lost lease is added to it as a note."""
         match failed:
             case NotHeld():
                 # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired

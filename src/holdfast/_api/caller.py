@@ -64,8 +64,7 @@ class BaseCaller(Steps):
         return self.endpoint.address
 
     def _driver_for(self, process: Process, endpoint: Endpoint) -> Any:
-        """Return the driver that runs operations on the server ``endpoint``, in asyncio the driver of the running event
-        loop."""
+        """Return the driver of operations on the server ``endpoint``. In asyncio, it is that of the running event loop."""
         raise NotImplementedError
 
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:

@@ -81,8 +81,9 @@ class Lease(BaseLease):
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
-        """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
-        sooner. The remaining time is not added.
+        """Set the lease to expire ``ttl`` seconds from now. The default is its last length.
+
+        The lease expires when ``max_hold`` ends, if that is sooner. The remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
@@ -141,8 +142,9 @@ class AioLease(BaseLease):
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     async def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
-        """Set the lease to expire ``ttl`` seconds from now (default: its last length), or when ``max_hold`` ends, if that is
-        sooner. The remaining time is not added.
+        """Set the lease to expire ``ttl`` seconds from now. The default is its last length.
+
+        The lease expires when ``max_hold`` ends, if that is sooner. The remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """

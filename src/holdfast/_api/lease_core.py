@@ -390,8 +390,7 @@ class LeaseCore(UserLease, Owner):
             )
 
     async def finish_release(self) -> None:
-        """Finish a release that was interrupted at an unknown point, so that neither this process nor the server keeps the
-        lease."""
+        """Finish a release that was interrupted at an unknown point, here and on the server."""
         held_lease, attempt = self.held_lease, self.attempt
         self.passed = True
         if not self.process.here:

@@ -140,8 +140,7 @@ class Running:
             raise lease_lost(self.job, self.load)
 
     def remaining(self) -> float:
-        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or the
-        end of the call."""
+        """Return the seconds until the lease ends unless it is renewed; 0.0 after a loss or the end of the call."""
         return 0.0 if self.over else self.load.remaining(self._process.clock())
 
 

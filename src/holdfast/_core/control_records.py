@@ -141,8 +141,7 @@ class ProcessRecord(NamedTuple):
     """Labels of the locks that the process holds or waits for, by the short hash of the lock's key (`mark_of`)."""
 
     def label_of(self, key: bytes) -> str:
-        """Return the label that this process has given to the lock ``key``, or else to all its locks; empty if there is
-        none."""
+        """Return the label that this process has given to the lock ``key``, or else to all its locks; empty: none."""
         return (self.labels and self.labels.get(mark_of(key))) or self.label
 
 

@@ -92,8 +92,7 @@ class Refused(WireError):
 
     @property
     def transient(self) -> bool:
-        """Return True if the request may succeed when it is soon repeated, for example because the server is starting or
-        busy."""
+        """Return True if the request may succeed when it is soon repeated, as when the server is starting or busy."""
         in_a_moment = {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
         return self.code in in_a_moment or "max number of clients" in str(self)
 

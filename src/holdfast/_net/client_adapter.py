@@ -100,8 +100,7 @@ class AioClientCalls(AioConnection):
         """Return None, so that the caller uses `exchange`, because a client's call must be awaited."""
 
     def silent_for(self) -> float:
-        """Return 0, because the client may be waiting for a connection from its own pool, which says nothing about the
-        server."""
+        """Return 0: the client may wait for a connection of its own pool, which says nothing about the server."""
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:

@@ -348,8 +348,7 @@ class Cluster:
         return Hop(owner, call, False)
 
     def _onward(self, hop: Hop, slot: int, call: Call, failure: WireError) -> Hop | None:
-        """Return the next step after a step that has failed with ``failure``; None if no step follows, so that the request
-        fails."""
+        """Return the next step after a step that has failed with ``failure``; None if the request fails."""
         if not isinstance(failure, Refused):
             self.stale = True
             return None

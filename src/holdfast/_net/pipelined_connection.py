@@ -140,8 +140,7 @@ class PipelinedConnection:
                 self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
-        """Return the monotonic time, in seconds, since which the oldest call waits to be sent or answered; infinity if there
-        is none."""
+        """Return the monotonic time, in seconds, since which the oldest call waits; infinity if no call waits."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property

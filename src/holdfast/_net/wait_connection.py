@@ -76,8 +76,7 @@ class Dedicated:
 
 
 def outcome(run: RunScript[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
-    """Return the reply as its script's parser returns it, and the number of replicas that have acknowledged the script's
-    writes.
+    """Return the parsed reply of the script, and the number of replicas that have acknowledged its writes.
 
     Raises Refused if one of the replies is an error, and Unknown if the script's reply is malformed.
     """

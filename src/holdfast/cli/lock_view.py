@@ -53,8 +53,7 @@ def row(lock: LockInfo) -> tuple[str, ...]:
 
 
 def who(lock: LockInfo) -> str:
-    """Return a short text that names a lock's holder, and counts the holders if several are possible; ``-`` without a
-    holder."""
+    """Return a short text that names or counts the holders of a lock; ``-`` if there is none."""
     if not lock.holders:
         return "-"
     text = str(lock.holder)

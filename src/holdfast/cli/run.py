@@ -446,8 +446,7 @@ If there is an entry, this process must end by SIGINT too. The entry is True if 
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process at once, because freeing all objects, as the interpreter does, would take longer than acquiring the
-    lock."""
+    """End the process at once. To free all objects, as the interpreter does, takes longer than to acquire the lock."""
     atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does at the end of its processes
     os._exit(code)
 

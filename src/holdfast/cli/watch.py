@@ -1,5 +1,6 @@
-"""``holdfast watch``: show held locks and changes of their holders, in full screen on a terminal, otherwise a line per
-change."""
+"""``holdfast watch``: show held locks and changes of their holders.
+
+On a terminal, it fills the screen. Otherwise, it prints a line for each change."""
 
 from __future__ import annotations
 

@@ -153,8 +153,7 @@ class Engine:
             self._halt(active_run)
 
     def _halt(self, active_run: ActiveRun) -> None:
-        """Call the function that ends a run, only once: a second cancellation would interrupt the clean-up of the run's
-        task."""
+        """Call the function that ends a run, once: a second cancellation would interrupt the clean-up of the task."""
         halt = self._halts.pop(active_run, None)
         if halt is not None:
             halt()

@@ -9,7 +9,7 @@ REENTRANT = (
     Mutation(
         "again-draws-a-fence",
         "_api/rlock.py",
-        "Holding.again",
+        "RLockHolding.again",
         Instead("return result", "self.core.fence += 1\nreturn result"),
         "a holder that acquires the lock again gets the next fence",
     ),

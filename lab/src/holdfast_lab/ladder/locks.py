@@ -203,8 +203,7 @@ class Redlock:
 
 
 class Fenced(TokenScript):
-    """SET NX PX of a random token, in a script that also returns a fence: a number for the holder, greater than all earlier
-    fences."""
+    """SET NX PX of a random token, in a script that also returns a fence, a number greater than all earlier fences."""
 
     async def take(self) -> LadderLease | None:
         token = await NewToken()

@@ -1,5 +1,4 @@
-"""The rungs of the ladder: each simple lock, with the scenario that breaks it and the later rung that survives this
-scenario."""
+"""The rungs of the ladder: each simple lock, the scenario that breaks it, and the later rung that survives it."""
 
 from __future__ import annotations
 

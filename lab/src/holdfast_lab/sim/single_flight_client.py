@@ -1,5 +1,4 @@
-"""Single flight on one cached key in the simulation: workers look up, load and invalidate the value, and each step is
-recorded.
+"""Single flight on one cached key in the simulation. The steps of lookups, loads and invalidations are recorded.
 
 The cached value is the version number of the source's data. A worker that writes a new version to the source invalidates
 the key after that, as users of a cache do. The events are:

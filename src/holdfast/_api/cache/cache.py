@@ -262,8 +262,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
         return await self._load_unstored(entry, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
-        """Return the value if the reply shows that it is fresh and readable; otherwise UNSET, so that the caller runs the
-        script."""
+        """Return the value if the reply shows that it is fresh and readable; UNSET if the caller has to run the script."""
         record = None if read is None else flight.fresh(read)
         if record is not None:
             try:

@@ -137,8 +137,7 @@ class Line(Protocol):
         """Send a call. The keeper (background thread) calls ``then`` exactly once, with the reply or the error."""
 
     def overdue(self, now: float) -> None:
-        """Close the connection if a reply is overdue at ``now``, because later replies could not be matched with their
-        calls."""
+        """Close the connection if a reply is overdue at ``now``: later replies could not be matched with their calls."""
 
     def next_at(self) -> float:
         """Return the monotonic time, in seconds, at which `overdue` must be called next; infinity: no reply is outstanding."""
@@ -175,8 +174,7 @@ class InboxAddress(NamedTuple):
     """Function that returns True if a key is on the same server as the inbox; None outside a Cluster."""
 
     def strays(self, key: bytes) -> bool:
-        """Return True if the Cluster slot of this lock is on another server than the inbox, so that no message about it can
-        arrive."""
+        """Return True if no message about this lock can arrive: its Cluster slot is on another server than the inbox."""
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:

@@ -137,8 +137,7 @@ class QuorumAttempt(Attempt):
         """Highest fence in any server's reply so far."""
 
     def asking_again(self, token: str) -> QuorumAttempt:
-        """Return a copy of this attempt with a ``token`` that already holds the lock, to ask for a longer lease or further
-        fences."""
+        """Return a copy of this attempt with the ``token`` of the holder, to ask for a longer lease or further fences."""
         asking = QuorumAttempt(
             self.spec, token, server_set=self.server_set, clock_estimate=self.clock_estimate, since=self.since
         )

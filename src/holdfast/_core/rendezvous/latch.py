@@ -100,8 +100,7 @@ class LatchWaiter(CoalescedWaiter):
         """State of the latch when this caller began to wait."""
 
     def released_by(self, seen: LatchState) -> bool:
-        """Return True if the wait may end, because the latch is open in the state ``seen``, or was opened since the wait
-        began."""
+        """Return True if the latch is open in the state ``seen``, or was opened since the wait began."""
         return seen.missing == 0 or seen.opened > self.seen.opened
 
 

@@ -295,8 +295,7 @@ class ScheduleState:
         return self._server + int((now - self._came) * 1e6)
 
     def next_at(self) -> float:
-        """Return the monotonic time, in seconds, at which the next request or task is due, unless a notification arrives
-        earlier."""
+        """Return the monotonic time, in seconds, at which the next request or task is due without a notification."""
         if self._unanswered is not None or self._ended or self.unregistered():
             return self.retry_at
         at = [self.beat_at]

@@ -172,8 +172,7 @@ def _whole(text: bytes) -> int:
 
 
 def fresh(values: list[bytes | None]) -> StoredValue | None:
-    """Return the value in the reply to `EntrySpec.reading`; None if it is not fresh, or the reply does not show whether it
-    is."""
+    """Return the value in the reply to `EntrySpec.reading`; None if the reply does not show that it is fresh."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
     if raw is None or floor is None:
         return None

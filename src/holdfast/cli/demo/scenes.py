@@ -67,8 +67,7 @@ def _count(stage: Stage, actors: list[Actor], how: str) -> tuple[int, float]:
 
 
 def end_of_holder(stage: Stage, screen: Screen) -> Facts:
-    """Play scene 2: the first holder is killed, the second is stopped for longer than its lease, and the third gets the
-    lock."""
+    """Play scene 2: one holder is killed, one is stopped for longer than its lease, and the third gets the lock."""
     screen.title(f"2. The holder is killed, and the next one stopped; their lease is {TTL:g} s")
     fenced, plain = stage.key("fenced"), stage.key("plain")
     first, second, third = (stage.start("hold", f"{stage.name}:hold", str(TTL), fenced, plain) for _ in range(3))

@@ -63,8 +63,7 @@ class Keyspace:
         self._engine.set_run_id(self._data, value)
 
     def execute(self, *args: Value) -> Any:
-        """Execute a command and return its reply: an int, bytes, None, a list, a Status, or a ReplyError, which is not
-        raised."""
+        """Execute a command and return its reply: an int, bytes, None, a list, a Status, or a ReplyError (not raised)."""
         engine = self._engine
         return engine.reply(engine.execute(self._data, self.now, self.full, *_texts(args)))
 
