@@ -56,6 +56,7 @@ PAIRS = {
     "the object that `connect` returns, and a connection to a server": "AioConnection Connection",
     "a command of the server, and a command of the operating system as a job": "Command",
     "a flag that processes share, and an event of a history": "Event",
+    "an event in one process, and the simplest lock of the ladder": "Flag",
     "a call of `once` that is running, and a run of a job": "Running",
     "a request of two kinds of connections": "_Request",
     "the two supervisors of the glossary": "Supervisor",

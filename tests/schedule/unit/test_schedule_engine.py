@@ -22,6 +22,7 @@ from support.memory_server import Server
 from support.stage import Process
 
 LATER = 1030.0  # Server() begins at 1000
+NOWHERE = Endpoint(port=0)
 
 
 def an_active_run() -> ActiveRun:
@@ -53,7 +54,7 @@ def test_a_run_is_halted_once(event: Callable[[Engine, Run, ActiveRun], None], w
 
     state: Any = SimpleNamespace()
     engine = Engine(state, {}, launch)
-    engine.home = Process(Driver(Server())), object()  # type: ignore[assignment]
+    engine.home = Process(Driver(Server())), NOWHERE  # type: ignore[assignment]
     engine.do(Start(active_run))
     if when == "launched":
         event(engine, runs[0], active_run)
@@ -74,7 +75,7 @@ def test_a_run_that_is_abandoned_has_lost_its_lease() -> None:
         return lambda: None
 
     engine = Engine(SimpleNamespace(), {}, launch)  # type: ignore[arg-type]
-    engine.home = Process(Driver(Server())), object()  # type: ignore[assignment]
+    engine.home = Process(Driver(Server())), NOWHERE  # type: ignore[assignment]
     engine.do(Start(active_run))
     active_run.why = "max_runtime=1 has passed"
     engine.do(CancelRun(active_run))
@@ -92,7 +93,7 @@ def test_a_run_that_begins_while_holdfast_is_closed_is_reported_and_ends_no_serv
     state: Any = SimpleNamespace(end=lambda *end: ended.append(end))
     engine = Engine(state, {}, lambda *_: pytest.fail("it has no lease"))
     process = Process(Driver(Server()))
-    engine.home = process, object()  # type: ignore[assignment]
+    engine.home = process, NOWHERE  # type: ignore[assignment]
     process.keeper.node(Endpoint()).closing = True
     engine.do(Start(active_run))
     assert ended == [(active_run, "error", "the run could not be started: holdfast was closed")]

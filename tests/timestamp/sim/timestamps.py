@@ -9,7 +9,7 @@ from holdfast._core import timestamp
 from holdfast._core.requests import NewToken, Now
 from holdfast._core.timestamp import Stamp, TimestampState
 from holdfast_lab.ladder import Rung, Scenario
-from holdfast_lab.ladder.locks import KEY, TIMEOUT, TTL, TTL_MS, LadderLease, Timestamp, TimestampIsMine, call
+from holdfast_lab.ladder.locks import KEY, TIMEOUT, TTL, TTL_MS, Lease, Timestamp, TimestampIsMine, call
 from holdfast_lab.ladder.rungs import CLOCKS, CRASH_OF_THREE, LOST_REPLY, Fall, by_name
 from holdfast_lab.sim.state import same_in_all_states
 
@@ -29,25 +29,25 @@ class Ours:
     def __init__(self, *, server: bool = False) -> None:
         self._stamp = Stamp(KEY.encode(), TTL, 1000, server, TIMEOUT)
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         hold = TimestampState()
         if await timestamp.attempt(self._stamp, hold):
             return None
         (value,) = hold.values
-        return LadderLease(hold.until, value.decode())
+        return Lease(hold.until, value.decode())
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         await timestamp.release(self._stamp, TimestampState((held.token.encode(),), held.until, float("inf")))
 
 
 class AnotherTtl:
     """SETNX, GET, GETSET, as deployed; but the third client takes the lock for a shorter time than the others."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         ttl_ms = int(TTL_MS * SHORT) if (await NewToken()).startswith("c3") else TTL_MS
         now_ms = int(await Now() * 1000)
         mine = now_ms + ttl_ms + 1
-        held = LadderLease(until=mine / 1000, token=str(mine))
+        held = Lease(until=mine / 1000, token=str(mine))
         if await call("SETNX", KEY, mine):
             return held
         seen = await call("GET", KEY)
@@ -55,7 +55,7 @@ class AnotherTtl:
             return None
         return held if await call("GETSET", KEY, mine) == seen else None
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         if await Now() < held.until:
             await call("DEL", KEY)
 

@@ -24,7 +24,7 @@ DEL_IF_MINE = (HERE / "del_if_mine.lua").read_text("ascii")
 SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
-class LadderLease(NamedTuple):
+class Lease(NamedTuple):
     """The lease of a lock, as its holder knows it."""
 
     until: float = FOR_EVER
@@ -36,10 +36,10 @@ class LadderLease(NamedTuple):
 class LockOfLadder(Protocol):
     """The methods that every lock of the ladder has."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         """Try once to acquire the lock. Return None if this fails, for example because another client holds it."""
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         """Release the lock."""
 
 
@@ -47,58 +47,58 @@ async def call(*args: bytes | str | int) -> Any:
     return (await Command(args, TIMEOUT)).value
 
 
-class FlagLock:
+class Flag:
     """A flag: read it with GET, and if it is not set, set it with SET."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         if await call("GET", KEY) == b"1":
             return None
         await call("SET", KEY, 1)
-        return LadderLease()
+        return Lease()
 
-    async def give_back(self, _held: LadderLease) -> None:
+    async def give_back(self, _held: Lease) -> None:
         await call("SET", KEY, 0)
 
 
 class SetNx:
     """SETNX: set the key if it does not exist, in one command."""
 
-    async def take(self) -> LadderLease | None:
-        return LadderLease() if await call("SETNX", KEY, 1) else None
+    async def take(self) -> Lease | None:
+        return Lease() if await call("SETNX", KEY, 1) else None
 
-    async def give_back(self, _held: LadderLease) -> None:
+    async def give_back(self, _held: Lease) -> None:
         await call("DEL", KEY)
 
 
 class SetNxExpire:
     """SETNX, and then EXPIRE, so that the lock does not stay forever if its holder crashes."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         began = await Now()
         if not await call("SETNX", KEY, 1):
             return None
         await call("PEXPIRE", KEY, TTL_MS)
-        return LadderLease(until=began + TTL)
+        return Lease(until=began + TTL)
 
-    async def give_back(self, _held: LadderLease) -> None:
+    async def give_back(self, _held: Lease) -> None:
         await call("DEL", KEY)
 
 
 class Timestamp:
     """SETNX of the time at which the lock expires. A client that sees an expired time deletes the key and tries SETNX again."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         now_ms = int(await Now() * 1000)
         mine = now_ms + TTL_MS + 1
         if await call("SETNX", KEY, mine):
-            return LadderLease(until=mine / 1000)
+            return Lease(until=mine / 1000)
         seen = await call("GET", KEY)
         if not seen or int(seen) >= now_ms:
             return None
         await call("DEL", KEY)
-        return LadderLease(until=mine / 1000) if await call("SETNX", KEY, mine) else None
+        return Lease(until=mine / 1000) if await call("SETNX", KEY, mine) else None
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         if await Now() < held.until:
             await call("DEL", KEY)
 
@@ -107,19 +107,19 @@ class TimestampGetSet:
     """SETNX of the expiry time. A client that sees an expired time swaps in its own time with GETSET, and wins if GETSET
     returns the time that it saw."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         return await self.try_at(int(await Now() * 1000))
 
-    async def try_at(self, now_ms: int) -> LadderLease | None:
+    async def try_at(self, now_ms: int) -> Lease | None:
         mine = now_ms + TTL_MS + 1
         if await call("SETNX", KEY, mine):
-            return LadderLease(until=mine / 1000)
+            return Lease(until=mine / 1000)
         seen = await call("GET", KEY)
         if not seen or int(seen) >= now_ms:
             return None
-        return LadderLease(until=mine / 1000) if await call("GETSET", KEY, mine) == seen else None
+        return Lease(until=mine / 1000) if await call("GETSET", KEY, mine) == seen else None
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         if await Now() < held.until:
             await call("DEL", KEY)
 
@@ -128,39 +128,39 @@ class TimestampIsMine(TimestampGetSet):
     """SETNX and GETSET of the expiry time. A client that got no reply reads the key, and wins if it finds its own time
     there."""
 
-    async def try_at(self, now_ms: int) -> LadderLease | None:
+    async def try_at(self, now_ms: int) -> Lease | None:
         try:
             return await super().try_at(now_ms)
         except Unknown:
             mine = now_ms + TTL_MS + 1
-            return LadderLease(until=mine / 1000) if await call("GET", KEY) == b"%d" % mine else None
+            return Lease(until=mine / 1000) if await call("GET", KEY) == b"%d" % mine else None
 
 
 class SetNxPx:
     """SET NX PX: set the key with an expiry if it does not exist, in one command. Only the server's clock decides when the
     key expires."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         began = await Now()
-        return LadderLease(until=began + TTL) if await call("SET", KEY, 1, "NX", "PX", TTL_MS) else None
+        return Lease(until=began + TTL) if await call("SET", KEY, 1, "NX", "PX", TTL_MS) else None
 
-    async def give_back(self, _held: LadderLease) -> None:
+    async def give_back(self, _held: Lease) -> None:
         await call("DEL", KEY)
 
 
 class Token:
     """SET NX PX of a random token. Release the lock only if the token is still there: GET, compare, DEL."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         token = await NewToken()
         began = await Now()
         try:
             taken = await call("SET", KEY, token, "NX", "PX", TTL_MS)
         except Unknown:
             taken = await call("GET", KEY) == token.encode()
-        return LadderLease(began + TTL, token) if taken else None
+        return Lease(began + TTL, token) if taken else None
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         if await call("GET", KEY) == held.token.encode():
             await call("DEL", KEY)
 
@@ -168,7 +168,7 @@ class Token:
 class TokenScript(Token):
     """SET NX PX of a random token. To release the lock, a script compares the token and deletes the key, in one step."""
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         await call("EVAL", DEL_IF_MINE, 1, KEY, held.token)
 
 
@@ -179,9 +179,9 @@ class Redlock:
     DRIFT = 0.01 * TTL + 0.002
     """Seconds subtracted from a lease, because the clocks of client and servers may run at different rates."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         token = await NewToken()
-        held = LadderLease(await Now() + TTL - self.DRIFT, token)
+        held = Lease(await Now() + TTL - self.DRIFT, token)
         votes = 0
         for server in range(self.SERVERS):
             votes += bool(await self.ask(server, "SET", KEY, token, "NX", "PX", TTL_MS))
@@ -190,7 +190,7 @@ class Redlock:
         await self.give_back(held)
         return None
 
-    async def give_back(self, held: LadderLease) -> None:
+    async def give_back(self, held: Lease) -> None:
         for server in range(self.SERVERS):
             await self.ask(server, "EVAL", DEL_IF_MINE, 1, KEY, held.token)
 
@@ -205,8 +205,8 @@ class Redlock:
 class Fenced(TokenScript):
     """SET NX PX of a random token, in a script that also returns a fence, a number greater than all earlier fences."""
 
-    async def take(self) -> LadderLease | None:
+    async def take(self) -> Lease | None:
         token = await NewToken()
         began = await Now()
         fence = await call("EVAL", SET_WITH_FENCE, 2, KEY, "fence", token, TTL_MS)
-        return LadderLease(began + TTL, token, fence) if fence else None
+        return Lease(began + TTL, token, fence) if fence else None

@@ -166,7 +166,7 @@ RUNGS = (
     Rung(
         "flag",
         "A flag, read and then written",
-        locks.FlagLock(),
+        locks.Flag(),
         Fall(
             CALM,
             "R1",
