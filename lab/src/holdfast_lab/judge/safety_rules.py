@@ -434,29 +434,30 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """
     for scene in case.scenes.values():
         for hold in scene.holds:
-            twice = next((event for event in case.said(hold) if event.kind == "released" and event.note == "twice"), None)
+            released = [event for event in case.said(hold) if event.kind == "released"]
+            twice = next((event for event in released if event.note == "twice"), None)
             if twice is not None:
                 yield Violation(
                     "R15", f"{hold.who} released {hold.lock!r} a second time, and it reported success", (hold.taken, twice)
                 )
             if not scene.server or hold.how != "release":
                 continue
-            told = next((event.at for event in case.said(hold) if event.kind == "released"), case.last)
+            told = released[0].at if released else case.last
             # If messages are slow, another request may have timed out and closed the shared connection.
             resent = told >= hold.ended + AGAIN_AFTER_S and any(fault.weather for fault in case.touching(hold.process))
             unknown = resent or bool(case.felt(hold.process, hold.ended, told, limits.echo))
             if not case.docket.decide("R15", unknown or case.disturbed(case.asked(hold), told, hold.lock, ("clock",))):
                 yield from _untrue(case, hold)
             elif unknown and not limits.tickets:
-                yield from _denied(case, scene, hold)
+                yield from _denied(case, scene, hold, released)
 
 
-def _denied(case: Evidence, scene: Scene, hold: Hold) -> Iterator[Violation]:
+def _denied(case: Evidence, scene: Scene, hold: Hold, released: list[Event]) -> Iterator[Violation]:
     """Yield a violation if a release that the server carried out reports a loss, because it was sent again.
 
     Excused: a fault of kind amnesia, clock or foreign has hit the server since the lease was requested.
     """
-    told = next((event for event in case.said(hold) if event.kind == "released"), None)
+    told = released[0] if released else None
     kept = max((event.until for event in case.leases[hold.lease] if event.kind in {"granted", "extended"}), default=0.0)
     freed = next((event.at for event in scene.server if event.attempt == hold.lease and event.kind == "freed"), float("inf"))
     if told is None or not hold.ended <= freed < min(kept, hold.until, told.at):

@@ -34,6 +34,10 @@ def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: flo
     return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
+REMEMBERED_MS = milliseconds(KEEP_FENCE)
+"""Milliseconds for which the protected store remembers the highest fence."""
+
+
 class Lease(LeaseCore):
     """A lease as the library implements it, which also records its grant, its renewals, its release and its loss."""
 
@@ -317,9 +321,7 @@ class Lock:
         world = self.worker.process.world
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)
-        accepted = (
-            world.resource.run(FENCE_CHECK, (key, key + b":fence"), (lease.fence, milliseconds(KEEP_FENCE), "written", "")) == 1
-        )
+        accepted = world.resource.run(FENCE_CHECK, (key, key + b":fence"), (lease.fence, REMEMBERED_MS)) == 1
         if accepted:
             world.register[self.spec.key] = lease.fence
         self.note("write", "accepted" if accepted else "refused", fence=lease.fence)

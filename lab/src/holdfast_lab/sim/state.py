@@ -220,26 +220,24 @@ class Fingerprint:
             self.add_promised(call)
 
     def add_node(self, node: Node) -> None:
-        self.add_items(node.waiting.waiters())
+        waiters = node.waiting.waiters()
+        self.add_items(waiters)
         for attempt in node.waiting.departed():
             self.put(attempt.token, attempt.may_be_on_server)
-        self.add(node.waiting.round_at)
         self.put(node.waiting.listening, *node.listeners)
-        for waiter in node.waiting.waiters():
+        for waiter in waiters:
             self.put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
         for held_lease in sorted(node.renewing.held_leases(), key=lambda held_lease: held_lease.token):
             self.add(held_lease)
-        self.add_all(node.state())
+        self.add_all((node.waiting.round_at, *node.state()))
         for line in (node.commands, node.inbox):
             self.add_line(line)  # type: ignore[arg-type]
 
     def add_line(self, line: Line) -> None:
-        self.put(line.wire is not None, line.opening)
+        self.add_all((line.wire is not None, line.opening, line.retry_at, line.backoff))
         for call, then in line.queued:
             self.add(call)
             self.add_promised(then)
-        self.add(line.retry_at)
-        self.add(line.backoff)
 
     def add_local_queue(self, local_queue: LocalQueue) -> None:
         if local_queue.turn_of is KEEPER_TURN:

@@ -116,7 +116,7 @@ class Stepwise(World):
         while True:
             steps = self.steps_now()
             if steps:
-                if self.pending() and all(step.late for step in steps):
+                if all(step.late for step in steps) and self.pending():
                     # a delayed message may arrive even later
                     steps.append(Step(self._pass_time))
                 return steps
@@ -141,9 +141,8 @@ class Stepwise(World):
         """Return a possible step that only one process notices, such as the arrival of a reply; None: there is none."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
-        held = {pipe for _, pipe in self.held}
         for pipe in self.pipes:
-            if (pipe is pipe.wire.down or pipe.messages[0] is END) and pipe not in held:
+            if (pipe is pipe.wire.down or pipe.messages[0] is END) and all(pipe is not held for _, held in self.held):
                 return Step(pipe.deliver)
         return None
 
@@ -161,7 +160,8 @@ class Stepwise(World):
         return self._heap
 
     def due(self) -> list[Entry]:
-        return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
+        soon = self.now + INSTANT
+        return sorted([entry for entry in self._heap if entry[0] <= soon and entry[2] is not None])
 
     def due_by(self, when: float) -> bool:
         """Return True if a step is possible by the virtual time ``when``."""

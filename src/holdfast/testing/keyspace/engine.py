@@ -6,14 +6,13 @@ If the installed lupa lacks LuaJIT, the module uses Lua 5.1. The conformance tes
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast._lua import Script
+from holdfast._lua import Script, sha1_hex
 
 _HERE = Path(__file__).parent
 _SHARED = ("base", "scripts")
@@ -72,7 +71,7 @@ class LuaEngine:
         text = "".join((_HERE / f"{name}.lua").read_text("ascii") for name in _SHARED)
         text += "".join(f"do {(_HERE / f'{name}.lua').read_text('ascii')} end " for name in _APART)
         calls = lua.execute(text.encode())
-        calls[b"redis"][b"sha1hex"] = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+        calls[b"redis"][b"sha1hex"] = lambda text: sha1_hex(text).encode()
         self.new, self.run, self.execute, self.clear = calls[b"new"], calls[b"run"], calls[b"execute"], calls[b"clear"]
         self.dump, self.load, self.version = calls[b"dump"], calls[b"load"], calls[b"version"]
         self.subscribe, self.set_run_id, self.peek = calls[b"subscribe"], calls[b"set_run_id"], calls[b"peek"]
