@@ -126,9 +126,9 @@ def test_busy_says_if_the_holder_may_keep_it_after_use(box: Box) -> None:
     assert box.acquire(B)[3:] == [b"a" * 12, 1]
     assert box.acquire(lingering) == grant
     assert box.renew(lingering) == 1
-    assert box.release(A) == -1, "another token"
+    assert box.release(A) == codes.NO_CLAIM, "another token"
     assert box.release(lingering, "bury") == 1
-    assert box.acquire(lingering) == [-1]
+    assert box.acquire(lingering) == [codes.NO_CLAIM]
 
 
 @pytest.mark.parametrize("value", ["foreign", "foreign." + "ab" * 16, "f0e1." + "xyz", "f0e1.ab~~", "~", "f0e1.~", ""])
@@ -206,7 +206,7 @@ def test_order_is_that_of_arrival_even_if_the_clock_goes_back(box: Box) -> None:
 def test_a_dead_token_is_refused(box: Box) -> None:
     box.release(A, "bury")
     for join in (False, True):
-        assert box.acquire(A, join=join) == [-1]
+        assert box.acquire(A, join=join) == [codes.NO_CLAIM]
     assert box.holder() is None
     assert box.line() == []
     assert box.acquire(B)[0] == 1
@@ -384,14 +384,14 @@ def test_release_frees(box: Box) -> None:
 def test_release_of_somebody_elses(box: Box) -> None:
     box.acquire(A)
     for mode in ("release", "leave", "bury"):
-        assert box.release(B, mode) == -1
+        assert box.release(B, mode) == codes.NO_CLAIM
     assert box.holder() == A
 
 
 def test_release_of_data_of_another_kind(box: Box) -> None:
     box.redis.rpush(LOCK, "precious")
     for mode in ("release", "leave", "bury"):
-        assert box.release(A, mode) == -1
+        assert box.release(A, mode) == codes.NO_CLAIM
     assert box.redis.lrange(LOCK, 0, -1) == [b"precious"]
 
 
@@ -418,7 +418,7 @@ def test_release_hands_over_in_order(box: Box, mode: str) -> None:
     assert box.fence() > last
     assert box.heard("b") == [f"1 {B} {box.fence()}"]
     assert box.line() == [C]
-    assert box.release(A, mode) == -1, "a second copy hands over nothing"
+    assert box.release(A, mode) == codes.NO_CLAIM, "a second copy hands over nothing"
     assert box.holder() == B
     assert box.release(B) == 1
     assert box.holder() == C
@@ -446,9 +446,9 @@ def test_leaving_the_line(box: Box) -> None:
     box.acquire(A)
     for who in (B, C):
         box.acquire(who, join=True)
-    assert box.release(B, "leave") == -1
+    assert box.release(B, "leave") == codes.NO_CLAIM
     assert box.line() == [C]
-    assert box.release(B, "release") == -1
+    assert box.release(B, "release") == codes.NO_CLAIM
     assert box.line() == [C]
     assert box.acquire(B, join=True)[0] == 0, "only a buried token is refused"
     assert box.line() == [C, B]
@@ -458,9 +458,9 @@ def test_burying_is_capped(box: Box) -> None:
     for number in range(130):
         box.release(token("a", number), "bury")
     assert len(box.state()["dead"].split()) == 100
-    assert box.acquire(token("a", 29)) != [-1]
-    assert box.acquire(token("a", 30)) == [-1]
-    assert box.acquire(token("a", 129)) == [-1]
+    assert box.acquire(token("a", 29)) != [codes.NO_CLAIM]
+    assert box.acquire(token("a", 30)) == [codes.NO_CLAIM]
+    assert box.acquire(token("a", 129)) == [codes.NO_CLAIM]
     check_expiries(box)
 
 

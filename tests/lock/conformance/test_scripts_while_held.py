@@ -43,11 +43,11 @@ def test_renew_never_creates(box: Box) -> None:
     assert box.dump() == {}
     box.acquire(B)
     before = box.dump()
-    assert box.renew(A) == -1
+    assert box.renew(A) == codes.NO_CLAIM
     assert box.dump() == before
     box.redis.delete(LOCK)
     box.redis.rpush(LOCK, "precious")
-    assert box.renew(A) == -1
+    assert box.renew(A) == codes.NO_CLAIM
 
 
 def test_renew_keeps_state_and_queue_alive(box: Box) -> None:
@@ -131,10 +131,10 @@ def test_refresh_keeps_state_and_queue_alive(box: Box) -> None:
 def test_refresh_never_inserts(box: Box) -> None:
     box.acquire(A)
     before = box.dump()
-    assert box.refresh(B) == [0, [-1]]
+    assert box.refresh(B) == [0, [codes.NO_CLAIM]]
     assert box.dump() == before
     box.redis.delete(LOCK)
-    assert box.refresh(B) == [0, [-1]], "not even into a free lock"
+    assert box.refresh(B) == [0, [codes.NO_CLAIM]], "not even into a free lock"
     assert box.holder() is None
 
 
@@ -207,14 +207,14 @@ def test_refresh_of_many_gives_each_his_own_answer(box: Box) -> None:
     assert first[0] == 0
     assert second[0] == 1
     assert foreign == [codes.WRONG_TYPE, b"hf:{z}", b"list"]
-    assert gone == [-1]
+    assert gone == [codes.NO_CLAIM]
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_refresh_and_data_of_another_kind(box: Box, key: str) -> None:
     box.redis.rpush(key, "precious")
     answer = box.refresh(B)[1]
-    assert answer in ([codes.WRONG_TYPE, key.encode(), b"list"], [-1])
+    assert answer in ([codes.WRONG_TYPE, key.encode(), b"list"], [codes.NO_CLAIM])
     assert box.redis.lrange(key, 0, -1) == [b"precious"]
 
 

@@ -183,7 +183,7 @@ def test_of_those_who_wait_for_more_than_there_are_now_each_is_told_to_ask_again
     fence(acquire(box, token("a"), 3))
     acquire(box, token("b", 3), 3, join=True)
     run(box, LIMIT, "semaphore 1", 2, LEASE)
-    assert refresh(box, token("b", 3)) == [[-1]]
+    assert refresh(box, token("b", 3)) == [[codes.NO_CLAIM]]
     assert acquire(box, token("b", 3), 3) == [codes.TOO_MANY, 2]
 
 
@@ -353,11 +353,11 @@ def test_who_gives_up_or_is_revoked_leaves_nothing(box: Box) -> None:
     acquire(box, token("b"), 1, join=True)
     assert release(box, token("b"), "leave") == 0
     assert box.line() == []
-    assert refresh(box, token("b")) == [[-1]], "a refresh never inserts"
+    assert refresh(box, token("b")) == [[codes.NO_CLAIM]], "a refresh never inserts"
     assert release(box, token("b"), "bury") == 0
-    assert acquire(box, token("b"), 1) == [-1]
+    assert acquire(box, token("b"), 1) == [codes.NO_CLAIM]
     assert release(box, token("a"), "bury") == 1
-    assert acquire(box, token("a"), 1) == [-1]
+    assert acquire(box, token("a"), 1) == [codes.NO_CLAIM]
 
 
 def test_a_state_that_is_lost_while_some_are_held_counts_them_still(box: Box) -> None:
@@ -510,7 +510,7 @@ def test_a_token_may_be_declared_dead_before_anything_is_there(box: Box, kind: s
     assert release(box, late, "bury") == 0
     assert 0 < box.redis.pttl(STATE) <= 2 * 600_000
     assert acquire(box, token("b"), ALL, kind=kind)[0] == 1
-    assert acquire(box, late, ALL, kind=kind) == [-1]
+    assert acquire(box, late, ALL, kind=kind) == [codes.NO_CLAIM]
 
 
 def test_a_renewal_tells_whose_permits_were_taken_away(box: Box) -> None:
@@ -529,4 +529,4 @@ def test_of_several_whose_permits_were_taken_away_each_is_refused(box: Box) -> N
     acquire(box, b)
     assert release(box, c, "bury") == 0
     assert taken_away(box, a, b)[0] == 1
-    assert [acquire(box, who) for who in (a, b, c)] == [[-1]] * 3
+    assert [acquire(box, who) for who in (a, b, c)] == [[codes.NO_CLAIM]] * 3

@@ -96,14 +96,14 @@ def test_a_server_that_drops_what_was_agreed_on_waits_before_it_votes_again(box:
 def test_a_server_that_may_have_forgotten_waits(box: Box) -> None:
     before = box.now_us() // 1000
     code, left = vote(box, A, longest=3000)
-    assert (code, left) == (-5, 3032), "the longest lease, and the drift allowance"
+    assert (code, left) == (codes.QUARANTINED, 3032), "the longest lease, and the drift allowance"
     assert before <= int(box.redis.hget(MARKER, "since")) <= box.now_us() // 1000
     assert vote(box, A, longest=3000)[1] <= left, "it counts from when it was first asked"
     assert not box.redis.exists(*PLACES)
     box.redis.hincrby(MARKER, "since", -4000)
     assert vote(box, A, longest=3000)[0] == 1
     box.redis.hset(MARKER, "run", "0" * 40)
-    assert vote(box, A, longest=3000)[0] == -5, "restarted, or the data is another server's"
+    assert vote(box, A, longest=3000)[0] == codes.QUARANTINED, "restarted, or the data is another server's"
     box.redis.hincrby(MARKER, "since", 10_000)
     assert vote(box, A, longest=3000)[1] <= 3050, "its clock went back: as from now"
     assert declare(box, longest=3000) == [1]
@@ -246,7 +246,7 @@ def test_only_the_holder_confirms_and_never_less(voter: Box) -> None:
 def test_given_back(voter: Box) -> None:
     assert give(voter, A) == 0
     vote(voter, A)
-    assert give(voter, B) == -1
+    assert give(voter, B) == codes.NO_CLAIM
     assert voter.holder() == A
     assert give(voter, A) == 1
     assert give(voter, A) == 0
@@ -259,11 +259,11 @@ def test_revoked(voter: Box, held: bool) -> None:
     if held:
         vote(voter, A)
     assert give(voter, A, "bury") == held
-    assert vote(voter, A) == [-1]
+    assert vote(voter, A) == [codes.NO_CLAIM]
     for number in range(150):
         give(voter, token("c", number), "bury")
-    assert vote(voter, token("c", 149)) == [-1]
-    assert vote(voter, token("c", 51)) == [-1]
+    assert vote(voter, token("c", 149)) == [codes.NO_CLAIM]
+    assert vote(voter, token("c", 51)) == [codes.NO_CLAIM]
     assert len(voter.state()["dead"]) <= 100 * (len(A) + 1), "the newest hundred"
 
 

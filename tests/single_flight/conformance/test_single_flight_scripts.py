@@ -138,7 +138,7 @@ def test_a_load_that_fails_leaves_it_to_the_next(box: Box) -> None:
 
 def test_a_token_that_was_revoked_gets_nothing(box: Box) -> None:
     assert abort(box, A, "bury") == 0
-    assert look(box, A) == [-1]
+    assert look(box, A) == [codes.NO_CLAIM]
     assert not box.redis.exists(LOAD)
 
 

@@ -43,9 +43,9 @@ def test_a_ticket_is_good_for_once(box: Box) -> None:
     *_, ends = box.rotate(A, T)
     box.rotate(T, B, 30_000, ends)
     before = box.dump()
-    assert box.rotate(T, C, 30_000, ends) == [-1]
+    assert box.rotate(T, C, 30_000, ends) == [codes.NO_CLAIM]
     box.release(B)
-    assert box.rotate(T, C, 30_000, ends) == [-1], "nor when the lock is free"
+    assert box.rotate(T, C, 30_000, ends) == [codes.NO_CLAIM], "nor when the lock is free"
     assert box.holder() is None
     assert before[STATE] == box.dump()[STATE]
 
@@ -53,12 +53,12 @@ def test_a_ticket_is_good_for_once(box: Box) -> None:
 def test_nothing_that_the_giver_has_sent_does_anything(box: Box) -> None:
     box.acquire(A)
     box.rotate(A, T)
-    assert box.renew(A) == -1
-    assert box.release(A) == -1
-    assert box.rotate(A, C) == [-1], "no second ticket"
+    assert box.renew(A) == codes.NO_CLAIM
+    assert box.release(A) == codes.NO_CLAIM
+    assert box.rotate(A, C) == [codes.NO_CLAIM], "no second ticket"
     assert box.holder() == T
     box.release(T)
-    assert box.acquire(A) == [-1], "a late copy of the request that took it"
+    assert box.acquire(A) == [codes.NO_CLAIM], "a late copy of the request that took it"
     assert box.holder() is None
 
 
@@ -78,7 +78,7 @@ def test_who_is_dead_gets_nothing(box: Box) -> None:
     """Redemption was given up; a late copy of the request comes."""
     box.acquire(A)
     *_, ends = box.rotate(A, T)
-    assert box.release(B, "bury") == -1
+    assert box.release(B, "bury") == codes.NO_CLAIM
     assert box.rotate(T, B, 30_000, ends) == [codes.NO_CLAIM]
     assert box.holder() == T
     assert box.rotate(T, C, 30_000, ends)[0] == 1, "the ticket is as good as it was"
