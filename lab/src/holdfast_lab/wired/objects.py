@@ -202,7 +202,8 @@ class ObjectHistory(WiredHistory):
         sockets = loop.let_go()
         loop.close()
         self.machine.sleep(FORSAKEN)
-        self._nothing_left()
+        if self.profile.full_from is None or self.profile.full_from > SETTLED:  # otherwise, the keeper may have no connection
+            self._nothing_left()
         tasks.clear()
         gc.collect()  # collect the tasks now, not at a random time later
         for sock in sockets:
