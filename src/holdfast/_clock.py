@@ -22,10 +22,7 @@ ahead = 0.0
 
 
 def clock() -> float:
-    """Return the monotonic time in seconds since an arbitrary start.
-
-    On systems with CLOCK_BOOTTIME, it also counts while the machine sleeps.
-    """
+    """Return the monotonic time in seconds. On systems with CLOCK_BOOTTIME, it also counts while the machine sleeps."""
     return _read() + ahead
 
 

@@ -173,7 +173,6 @@ class Stage:
         self.process = Process(self.script)
         for module in (acquisition, base_lock, error_map):
             patch.setattr(module, "current", lambda: self.process)
-        patch.setattr(acquisition, "clock", lambda: self.server.now)
         patch.setattr(acquisition, "driver_for", SyncDriver)
         patch.setattr(aio_choice, "aio_driver_for", AioDriver)
 

@@ -18,7 +18,6 @@ from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._api.lease import AioLease, Lease
 from holdfast._api.lease_core import AioLeaseCore, Entered, SyncLeaseCore
 from holdfast._api.options import refuse_mistaken
-from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
@@ -54,7 +53,8 @@ class BaseAcquisition(BaseLock[L, Client]):
         self._home: Any = None
 
     def _new_attempt(self, driver: Any) -> Attempt:
-        if self._keeper is None or self._keeper.closing or not driver.process.here:
+        keeper = self._keeper
+        if keeper is None or keeper.closing:  # also the parent's keeper in a forked child
             self._find_keeper(driver)
         return Attempt(self._spec, "", self._local_queue, self._tally, self._node, self._is_direct)
 
@@ -131,14 +131,12 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         if mistaken:
             refuse_mistaken(mistaken, "acquire")
         wait = self._wait if blocking is True and timeout == -1 else self._acquire_wait(blocking, timeout)
-        node = self._node
-        if node is None or not self._is_direct or node.keeper.closing:
-            driver, attempt = self._prepared()
-        else:
-            driver = self._driver()
-            attempt = Attempt(self._spec, "", self._local_queue, self._tally, node, self._is_direct)
+        if self._cluster is not None:
+            complete(self._find_server())
+        driver = self._driver()
+        attempt = self._new_attempt(driver)
         try:
-            result = self._take(driver, attempt, wait)
+            result = self._take(driver, attempt, wait, driver.process.clock())
             if isinstance(result, Busy):
                 return False
             result.owner = threading.get_ident()
@@ -181,12 +179,14 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
 
         Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
         """
-        started = clock()
-        driver, attempt = self._prepared()
+        if self._cluster is not None:
+            complete(self._find_server())
+        driver = self._driver()
+        attempt, started = self._new_attempt(driver), driver.process.clock()
         try:
-            result = self._take(driver, attempt, self._wait)
+            result = self._take(driver, attempt, self._wait, started)
             if isinstance(result, Busy):
-                raise self._busy(result, driver.run(self._holder(result)), clock() - started)
+                raise self._busy(result, driver.run(self._holder(result)), driver.process.clock() - started)
             lease: L = result.user_lease()
             self._entered.push(threading.get_ident(), result)
             attempt.unclaimed = None  # The with statement refers to the lease now.
@@ -202,8 +202,10 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
         to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
         """
+        core: SyncLeaseCore | None = None
         try:
-            self._leave_entered(error)
+            core = self._entered.innermost(threading.get_ident)
+            self._leave(core, error)
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
@@ -211,10 +213,7 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             self._give_back_entered()
             raise
         finally:
-            self._entered.remove(self._entered.innermost(threading.get_ident))
-
-    def _leave_entered(self, error: BaseException | None) -> None:
-        self._leave(self._entered.innermost(threading.get_ident), error)
+            self._entered.remove(core or self._entered.innermost(threading.get_ident))
 
     def _give_back_entered(self) -> None:
         self._driver().run(self._entered.innermost(threading.get_ident).finish_release())
@@ -234,10 +233,10 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
     def _new_driver(self) -> SyncRunner:
         return driver_for(current(), self._endpoint)
 
-    def _take(self, driver: SyncRunner, attempt: Attempt, wait: float | None) -> SyncLeaseCore | Busy:
+    def _take(self, driver: SyncRunner, attempt: Attempt, wait: float | None, now: float) -> SyncLeaseCore | Busy:
         result: Grant | Busy | None = self._at_once(attempt) if self._spec.linger else None
         if result is None and attempt.is_direct:
-            result = driver.acquire(attempt, wait)
+            result = driver.acquire(attempt, wait, now)
         if result is None:
             driver, result = complete(self._operate(driver, attempt, wait))
             if isinstance(result, Busy):
@@ -250,11 +249,6 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         if attempt.waits_since is not None:
             self._tally.waited(result)
         return core
-
-    def _prepared(self) -> tuple[SyncRunner, Attempt]:
-        if self._cluster is not None:
-            complete(self._find_server())
-        return (driver := self._driver()), self._new_attempt(driver)
 
     def _finish_release(self, core: SyncLeaseCore | None) -> None:
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
@@ -299,8 +293,8 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         wait = self._wait if blocking is True and timeout == -1 else self._acquire_wait(blocking, timeout)
         if self._cluster is not None:
             await self._find_server()
-        driver, task = self._driver(), self._this_task()
-        attempt = self._new_attempt(driver)
+        driver = self._driver()
+        attempt, task = self._new_attempt(driver), self._this_task(driver.loop)
         try:
             asked = driver.begin(attempt, wait, driver.process.clock(), task)
             grant = None
@@ -350,8 +344,8 @@ class BaseAioLock(InTasks, BaseAcquisition[L, AsyncClient]):
         """
         if self._cluster is not None:
             await self._find_server()
-        driver, task = self._driver(), self._this_task()
-        attempt, started = self._new_attempt(driver), driver.process.clock()
+        driver = self._driver()
+        attempt, task, started = self._new_attempt(driver), self._this_task(driver.loop), driver.process.clock()
         try:
             asked = driver.begin(attempt, self._wait, started, task)
             grant = None

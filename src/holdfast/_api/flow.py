@@ -97,7 +97,7 @@ class Steps:
 
     @staticmethod
     def _this_task() -> object:
-        """Return the calling thread, by its number, or the running task."""
+        """Return the calling thread, by its number, or the running task. In asyncio, the loop may be passed if it is known."""
         raise NotImplementedError
 
     @staticmethod
@@ -155,11 +155,11 @@ class InTasks(Steps):
         return get_running_loop().run_in_executor(None, function, *args)
 
     @staticmethod
-    def _this_task() -> Any:
+    def _this_task(loop: Any = None) -> Any:
         from asyncio import current_task
 
         InTasks._this_task = staticmethod(current_task)  # type: ignore[method-assign]  # The next calls import nothing.
-        return current_task()
+        return current_task(loop)
 
     @staticmethod
     def _owner() -> int:

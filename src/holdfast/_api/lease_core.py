@@ -7,7 +7,6 @@ lock object and its lease without a release, the `LeaseCore` is garbage-collecte
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import warnings
 import weakref
@@ -147,8 +146,8 @@ class LeaseCore(UserLease, Owner):
         self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
         attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
         # `held_lease` keeps this weak reference until the release. If the core is collected before that, it was never released.
-        held_lease.owner = Reference(self, node.keeper.collected.append)
-        held_lease.owner.on_collected = functools.partial(_dropped, attempt, held_lease)
+        held_lease.owner = reference = _LeaseReference(self, node.keeper.collected.append)
+        reference.attempt, reference.held_lease = attempt, held_lease
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
@@ -216,7 +215,7 @@ class LeaseCore(UserLease, Owner):
             return True  # A forked child holds no lease.
         if self.passed:
             return False
-        due = not held_lease.over and not held_lease.lost and self.process.clock() >= held_lease.good_until
+        due = not held_lease.over and not held_lease.lost and not held_lease.is_good(self.process.clock())
         if due and held_lease.lose(held_lease.why_over):
             self.forget()
             self.notice_loss()
@@ -299,7 +298,7 @@ class LeaseCore(UserLease, Owner):
         if self.passed or held_lease.over or not self.process.here:
             raise self.not_held()
         now = self.process.clock()
-        if now >= held_lease.good_until:
+        if not held_lease.is_good(now):
             self.expired()
         self.attempt.count_hold(now)
         local_queue = self.attempt.local_queue
@@ -459,23 +458,34 @@ class LeaseCore(UserLease, Owner):
         )
 
 
-def _dropped(attempt: Attempt, held_lease: HeldLease) -> None:
-    """Stop renewing a lease that was collected without a release, and warn about it. ``attempt``: the one that acquired it."""
-    if held_lease.over:
-        return
-    held_lease.end()
-    assert attempt.node is not None
-    attempt.node.forget(held_lease)
-    if attempt.tally is not None and not held_lease.lost:
-        attempt.tally.ended += 1
-    if attempt.local_queue is not None:
-        attempt.local_queue.on_collected(held_lease)
-    if not held_lease.lost:
-        warnings.warn(
-            f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
-            ResourceWarning,
-            stacklevel=1,
-        )
+class _LeaseReference(Reference):
+    """A weak reference to the internal object of a lease."""
+
+    __slots__ = ("attempt", "held_lease")
+
+    attempt: Attempt
+    """The attempt that acquired the lease."""
+    held_lease: HeldLease
+
+    def on_collected(self) -> None:
+        """Stop renewing a lease that was collected without a release, and warn about it."""
+        held_lease: HeldLease | None = getattr(self, "held_lease", None)
+        if held_lease is None or held_lease.over:
+            return
+        attempt = self.attempt
+        held_lease.end()
+        assert attempt.node is not None
+        attempt.node.forget(held_lease)
+        if attempt.tally is not None and not held_lease.lost:
+            attempt.tally.ended += 1
+        if attempt.local_queue is not None:
+            attempt.local_queue.on_collected(held_lease)
+        if not held_lease.lost:
+            warnings.warn(
+                f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
+                ResourceWarning,
+                stacklevel=1,
+            )
 
 
 class LostFlag(Flag):

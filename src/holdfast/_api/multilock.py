@@ -583,7 +583,7 @@ class MultiLock(BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease])
         """
         return super().__enter__()
 
-    def _take(self, driver: Any, attempt: Any, wait: float | None) -> Any:  # noqa: ARG002 - each lock has its own
+    def _take(self, driver: Any, attempt: Any, wait: float | None, now: float) -> Any:  # noqa: ARG002 - each lock has its own
         return complete(self._take_all(attempt, wait))
 
     def _undo(self, attempt: Any) -> None:

@@ -35,7 +35,7 @@ WIRED = (
         "sync-took-sent-at-answer",
         "_runtime/drivers/sync.py",
         "Driver.acquire",
-        Instead("took(attempt, reply, sent, self._clock())", "took(attempt, reply, self._clock(), self._clock())"),
+        Instead("took(attempt, reply, now, self._clock())", "took(attempt, reply, self._clock(), self._clock())"),
         "the sync driver takes the time of the request for a free lock when its answer has come",
     ),
     _defect(

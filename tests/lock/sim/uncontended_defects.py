@@ -19,14 +19,14 @@ UNCONTENDED = (
         "led-for-ever",
         HERE,
         "lead",
-        Instead("attempt.until = now + (wait or recall)", "attempt.until = None"),
+        Instead("attempt.until = now + (wait or (0.0 if queue is None else RECALL_WITHIN_S))", "attempt.until = None"),
         "an attempt that first asks for a free lock, and finds it busy, waits without limit",
     ),
     Mutation(
         "took-counted-from-answer",
         HERE,
         "took",
-        Instead("deadline = sent + spec.first_valid", "deadline = came + spec.first_valid"),
+        Instead("deadline = sent + attempt.spec.first_valid", "deadline = came + attempt.spec.first_valid"),
         "a new lease counts from the reply",
     ),
     Mutation(

@@ -190,7 +190,7 @@ class _Threads:
 
     async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
         """Acquire the lock as the public API does: ``operation`` is called only if one request is not enough."""
-        grant = self.driver.acquire(attempt, wait) if attempt.is_direct else None
+        grant = self.driver.acquire(attempt, wait, self._process.clock()) if attempt.is_direct else None
         return self.driver.run(operation()) if grant is None else grant
 
     async def release(self, lease: Lease, *, tidy: bool) -> None:

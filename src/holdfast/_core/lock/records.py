@@ -225,7 +225,7 @@ class Attempt:
     node: Registrar | None
     """The part of the keeper that renews the lease; None for an attempt that acquires nothing, such as an undo."""
     is_direct: bool
-    """True if the attempt may use `_core.lock.uncontended`. Its `node` is a `Node` then."""
+    """True if the attempt may use `_core.lock.uncontended`. Its `node` is a `Node` then, its `local_queue` a `LocalQueue`."""
     began: float
     """Monotonic time, in seconds, at which `_core.lock.uncontended` began this attempt."""
     led: bool
@@ -269,9 +269,9 @@ class Attempt:
 
     def count_hold(self, now: float) -> None:
         """Add the seconds from the acquisition to monotonic time ``now`` to the statistics of the lock object, once."""
-        since, self.held_since = self.held_since, None
-        if since is not None and self.tally is not None:
-            count_hold(self.tally, now - since)
+        since, tally, self.held_since = self.held_since, self.tally, None
+        if since is not None and tally is not None:
+            count_hold(tally, now - since)
 
     def waits(self, now: float) -> None:
         if self.tally is not None:
@@ -571,10 +571,14 @@ class HeldLease:
         """Return the monotonic time, in seconds, at which the lease ends without a renewal or report of progress."""
         return min(self.deadline, self.ends_at, self.stalled_at)
 
-    @property
+    def is_good(self, now: float) -> bool:
+        """Return True if monotonic time ``now`` is before `good_until`. It takes a fifth of the time of that property."""
+        return now < self.deadline and now < self.ends_at and now < self.stalled_at
+
     def wants_at(self) -> float:
         """Return the monotonic time, in seconds, at which the keeper (background thread) has to renew or check the lease."""
-        return min(self.renew_at, self.question_at, self.good_until)
+        at = self.renew_at
+        return at if at < self.question_at and self.is_good(at) else min(at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
         if self.spec.progress_within is not None:

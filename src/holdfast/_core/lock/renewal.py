@@ -199,7 +199,7 @@ class Renewing:
             return INFINITY
         if self._hints and token in self._hints:
             held_lease.hint, held_lease.question_at = self._hints.pop(token), 0.0
-        at = held_lease.wants_at
+        at = held_lease.wants_at()
         number = int(at * GRID)
         slot: dict[str, HeldLease] | None = self._slots.get(number)
         if token in self._where:
@@ -317,7 +317,7 @@ class Renewing:
             number = self._numbers[0]
             slot = self._slots[number]
             for held_lease in list(slot.values()):
-                at = held_lease.wants_at
+                at = held_lease.wants_at()
                 if at > now and not held_lease.over:
                     if at * GRID >= number + 1:
                         self.watch(held_lease)  # its holder reported progress; here it would delay the slot's other leases
@@ -327,13 +327,13 @@ class Renewing:
                 self.forget(held_lease.token)
                 slot.pop(held_lease.token, None)  # an interrupt in the middle of `forget` may have left it
                 self._attend(held_lease, now, renewals, lost)
-            self._first[number] = min((held_lease.wants_at for held_lease in slot.values()), default=INFINITY)
+            self._first[number] = min((held_lease.wants_at() for held_lease in slot.values()), default=INFINITY)
         return renewals, lost
 
     def _attend(self, held_lease: HeldLease, now: float, renewals: list[Renew], lost: list[HeldLease]) -> None:
         if held_lease.over or held_lease.lost:
             return
-        if now >= held_lease.good_until:
+        if not held_lease.is_good(now):
             if held_lease.lose(held_lease.why_over):
                 lost.append(held_lease)
             return

@@ -11,14 +11,17 @@ A signal handler or a cancellation may end the caller at any point. After `lead`
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from holdfast._core.lock.local_queue import RECALL_WITHIN_S, LocalQueue
-from holdfast._core.lock.node import Node
+from holdfast._core.lock.local_queue import RECALL_WITHIN_S
 from holdfast._core.lock.owner import is_held_by, nobody
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.lock.renewal import register
 from holdfast._core.requests import Frame
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.local_queue import LocalQueue
+    from holdfast._core.lock.node import Node
 
 
 class Tokens(Protocol):
@@ -34,13 +37,12 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
     Return None, with nothing changed, if this process holds the lock or asks for it, if others waited at its last grant, or if
     no token is left. ``now``: monotonic time. ``wait``: seconds to wait from then on; None: without limit.
     """
-    spec, queue = attempt.spec, attempt.local_queue
+    spec = attempt.spec
+    queue: LocalQueue | None = attempt.local_queue  # type: ignore[assignment]  # see `Attempt.is_direct`
     try:
         if queue is None:
-            token, recall = tokens.pop(), 0.0
+            token = tokens.pop()
         else:
-            assert isinstance(queue, LocalQueue)
-            recall = RECALL_WITHIN_S
             # Checked without the mutex first, because this is the usual case if many attempts compete.
             if queue.turn_of is not None or queue.held_lease is not None or queue.crowded or queue.in_change():
                 return None
@@ -53,7 +55,7 @@ def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Fr
         return None
     attempt.led, attempt.began = True, now
     if wait is not None:
-        attempt.until = now + (wait or recall)
+        attempt.until = now + (wait or (0.0 if queue is None else RECALL_WITHIN_S))
     attempt.token = (spec.signed(token) if spec.home else token) + spec.token_suffix
     # Set before the request is sent, because its outcome is unknown from then on.
     attempt.may_be_on_server = attempt.maybe_in_flight = True
@@ -67,10 +69,10 @@ def park(attempt: Attempt, now: float, wait: float | None, owner: int = 0) -> bo
     Return False, and queue nothing, if the attempt does not wait, if no other attempt has the turn, or if the caller would wait
     for itself without limit. ``wait``: as in `lead`. ``owner``: id of the calling thread or task.
     """
-    queue = attempt.local_queue
+    queue: LocalQueue | None = attempt.local_queue  # type: ignore[assignment]  # see `Attempt.is_direct`
     if wait is None and queue is not None and queue.held_lease is not None and is_held_by(queue.held_lease, owner, inside=True):
         return False
-    if not isinstance(queue, LocalQueue) or wait == 0 or not isinstance(queue.turn_of, Attempt) or queue.in_change():
+    if queue is None or wait == 0 or not isinstance(queue.turn_of, Attempt) or queue.in_change():
         return False
     attempt.began = now
     if wait is not None:
@@ -86,18 +88,18 @@ def woken(attempt: Attempt, now: float) -> Grant | None:
 
     Return None if no lease was handed on, if the grant has no fence, or if it is not valid at monotonic time ``now``.
     """
-    queue, turn = attempt.local_queue, attempt.turn
+    turn = attempt.turn
     if type(turn) is not Grant or not turn.fence:
         return None
-    assert isinstance(queue, LocalQueue)
+    queue: LocalQueue = attempt.local_queue  # type: ignore[assignment]  # see `Attempt.is_direct`
     return turn if queue.accept(attempt, turn, now) else None
 
 
 def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | None:
     """Return the grant for a raw reply, with its lease registered; None: no valid lease. ``sent``, ``came``: monotonic time."""
-    spec, node, queue = attempt.spec, attempt.node, attempt.local_queue
-    assert isinstance(node, Node)
-    deadline = sent + spec.first_valid
+    node: Node = attempt.node  # type: ignore[assignment]  # see `Attempt.is_direct`
+    queue: LocalQueue | None = attempt.local_queue  # type: ignore[assignment]  # as above
+    deadline = sent + attempt.spec.first_valid
     if type(reply) is not list or len(reply) != 3 or reply[0] != 1 or came >= deadline or node.keeper.closing:
         return None
     attempt.maybe_in_flight = False
@@ -107,7 +109,7 @@ def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | N
     with node.mutex:
         outdated = register(node, held_lease, came)
         early = bool(node.asked_early) and node.asked_for(attempt.token)  # a waiter's message for it came before the reply
-        if isinstance(queue, LocalQueue) and queue.turn_of is attempt:
+        if queue is not None and queue.turn_of is attempt:
             queue.crowded, queue.asked, queue.trouble = early, queue.asked or early, None
             queue.held_lease = held_lease
     for lost in outdated:
@@ -120,15 +122,15 @@ def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
 
     Return None, with nothing changed, if the operation has to release the lease, for example if it is lost or may linger.
     """
-    spec, queue = held_lease.spec, attempt.local_queue
-    if held_lease.over or held_lease.lost or held_lease.maybe_in_flight or spec.linger or now >= held_lease.good_until:
+    spec = held_lease.spec
+    queue: LocalQueue | None = attempt.local_queue  # type: ignore[assignment]  # see `Attempt.is_direct`
+    if held_lease.over or held_lease.lost or held_lease.maybe_in_flight or spec.linger or not held_lease.is_good(now):
         return None
     if queue is None:
         over, held_lease.over = held_lease.over, True
         if over:
             return None  # a signal handler has just released it
     else:
-        assert isinstance(queue, LocalQueue)
         if queue.queue or queue.in_change():
             return None
         with queue.mutex:
@@ -145,13 +147,13 @@ def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
 
 def left(attempt: Attempt, held_lease: HeldLease, reply: object) -> bool:
     """End the release of a lease after the server's reply. Return False if the reply does not confirm the release."""
-    node, queue = attempt.node, attempt.local_queue
+    node: Node = attempt.node  # type: ignore[assignment]  # see `Attempt.is_direct`
+    queue: LocalQueue | None = attempt.local_queue  # type: ignore[assignment]  # as above
     if reply != 1:
         return False
-    assert isinstance(node, Node)
     with node.mutex:  # not before the request, which nothing may delay, because other callers wait
         node.renewing.forget(held_lease.token)
-        if isinstance(queue, LocalQueue) and queue.turn_of is attempt and not queue.queue:
+        if queue is not None and queue.turn_of is attempt and not queue.queue:
             queue.held_lease, queue.turn_of, queue.asked = None, None, False
             return True
     if queue is not None:

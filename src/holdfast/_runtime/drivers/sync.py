@@ -76,11 +76,12 @@ class Runner:
         """Carry out one request of an operation, and return its reply."""
         raise NotImplementedError
 
-    def acquire(self, attempt: Attempt, wait: float | None) -> Grant | None:  # noqa: ARG002 - for drivers that can
+    def acquire(self, attempt: Attempt, wait: float | None, now: float) -> Grant | None:  # noqa: ARG002 - for drivers that can
         """Acquire a lock by one request, or by a lease that is handed on in this process.
 
         Return None if neither succeeds. The caller then runs the operation that acquires the lock. ``wait``: seconds to wait;
-        None: without limit. After an exception, the caller runs the operation `_core.lock.acquire.abandon`.
+        None: without limit. ``now``: monotonic time. After an exception, the caller runs the operation
+        `_core.lock.acquire.abandon`.
         """
         return None
 
@@ -178,12 +179,11 @@ class Driver(Runner):
         self._clock = process.clock
         self.is_direct = type(self) is Driver and isinstance(self._pool, Pool)
 
-    def acquire(self, attempt: Attempt, wait: float | None) -> Grant | None:
-        sent = self._clock()
-        frame = lead(attempt, self.process.tokens, sent, wait)
+    def acquire(self, attempt: Attempt, wait: float | None, now: float) -> Grant | None:
+        frame = lead(attempt, self.process.tokens, now, wait)
         if frame is None:
             attempt.slot = attempt.slot or self.slot()
-            if not park(attempt, sent, wait, threading.get_ident()):
+            if not park(attempt, now, wait, threading.get_ident()):
                 return None
             if attempt.turn is None:
                 self._wait_locally(attempt)
@@ -196,16 +196,16 @@ class Driver(Runner):
         except WireError as error:
             attempt.first = error
             return None
-        grant = took(attempt, reply, sent, self._clock())
+        grant = took(attempt, reply, now, self._clock())
         if grant is None:
-            attempt.first = self._outcome(frame.run(attempt.token), reply, sent)
+            attempt.first = self._outcome(frame.run(attempt.token), reply, now)
         return grant
 
     def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for asyncio
-        frame = leave(attempt, held_lease, self._clock()) if attempt.is_direct else None
+        sent, token = self._clock(), held_lease.token
+        frame = leave(attempt, held_lease, sent) if attempt.is_direct else None
         if frame is None:
             return False
-        sent, token = self._clock(), held_lease.token
         packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
         try:
             reply = self._pool.exchange(packed, frame.timeout)
