@@ -98,6 +98,8 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
     """Word for this kind of lock in error messages."""
     _shared = True
     """True if a released lock is handed on to the next waiter of this process, without asking the server."""
+    _own_operation = False
+    """True in a subclass that overrides `_try`. It cannot use `_core.lock.uncontended`, the fast path for a free lock."""
     _strategy = acquire.ON_ONE_SERVER
     """Functions that ask the server or servers for the lock."""
 
@@ -366,8 +368,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         """Look up the keeper of the process, and its local queue and node (state for one server) for this lock."""
         keeper, spec = driver.process.keeper, self._spec
         self._local_queue = keeper.local_queue(self._endpoint, spec) if self._shared else None
-        # A subclass with its own operation, such as redeeming a ticket, cannot use the shortcut for a free lock.
-        alone = self._strategy is acquire.ON_ONE_SERVER and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
+        alone = self._strategy is acquire.ON_ONE_SERVER and not self._own_operation
         plain = alone and spec.permits is None and not spec.replicas
         self._is_direct = driver.is_direct and plain
         self._node = keeper.node(self._endpoint)

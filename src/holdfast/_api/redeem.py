@@ -26,6 +26,7 @@ from holdfast.errors import ConfigError, TicketRefused
 class BaseRedeem(BaseLock[L, Client]):
     """A lock that is acquired by redeeming a ticket. Base class for threads and for asyncio."""
 
+    _own_operation = True
     _shared = False  # The holder of a ticket has the lock already, and must not queue with the waiters of this process.
 
     @hides_client("redeem.__init__")

@@ -1,8 +1,10 @@
 """One connection per event loop and server, shared by all tasks of the loop.
 
 A request is sent at once if no other one is under way. Otherwise all requests of one iteration of the loop are sent in one
-write. If a task is cancelled, the reply to its request is still read, and dropped. A request that undoes the cancelled one
-follows on the same connection, so the server executes it later.
+write. If only one request awaits a reply, its task goes on in the iteration that reads the reply: another iteration, with its
+system call, would take a seventh of the processor time of an acquire and release. If a task is cancelled, the reply to its
+request is still read, and dropped. A request that undoes the cancelled one follows on the same connection, so the server
+executes it later.
 """
 
 from __future__ import annotations
@@ -45,6 +47,18 @@ MOST_EXTENDED_S = 1.0
 
 _Unsent = tuple[bytes, asyncio.Future[Any], float]
 """A request that was not sent before its connection ended: its bytes, the future of its reply, and its deadline."""
+
+
+def _answer(future: asyncio.Future[Any], reply: Any) -> None:
+    """Set the result of a future, and let the task that awaits it go on at once, without another iteration of the loop."""
+    callbacks = future._callbacks or ()  # noqa: SLF001 - asyncio has no other way to find the callback of the task
+    if len(callbacks) == 1:
+        [(go_on, context)] = callbacks
+        future.remove_done_callback(go_on)
+        future.set_result(reply)
+        context.run(go_on, future)
+    elif not future.done():
+        future.set_result(reply)
 
 
 class _Protocol(asyncio.BufferedProtocol):
@@ -138,18 +152,23 @@ class _Protocol(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        reader = self._reader
-        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
+        self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
         self.quiet_since = self._monotonic()
         asked = len(self.in_flight)
-        gets, next_one = reader.gets, self.in_flight.popleft
+        gets, next_one = self._reader.gets, self.in_flight.popleft
+        alone: tuple[asyncio.Future[Any], Any] | None = None
         try:
             while (reply := gets()) is not False:
                 future, _ = next_one()
-                if not future.done():
+                if asked == 1:
+                    alone = future, reply
+                elif not future.done():
                     future.set_result(reply)
         except (*resp.MALFORMED, IndexError):
             self.abort("the reply cannot be parsed")
+        if alone is not None:
+            _answer(*alone)  # the last step, because the task may raise KeyboardInterrupt
+            return
         if asked - len(self.in_flight) > 1 and not self._flushing:
             # The flush runs after the tasks that these replies wake, so that their next requests leave in one write.
             self._flush_soon(self.quiet_since)
@@ -242,11 +261,7 @@ class AioConnection:
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
-        """Send one command now, and return a future of its reply. `exchange` must be used instead if the result is None.
-
-        The result of the future may be an error reply. The future raises Unknown if no reply arrives within ``timeout``
-        seconds.
-        """
+        """Send one command now, and return a future of its reply. Return None if only `exchange` can send it."""
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT or protocol.ends():
             return None

@@ -70,6 +70,65 @@ def test_what_is_asked_in_one_turn_of_the_loop_leaves_in_one_write(new_server: N
     asyncio.run(main())
 
 
+def steps(wire: AioConnection) -> list[str]:
+    """Returns a list that gets the word "read" each time that the connection has read bytes."""
+    order: list[str] = []
+    protocol: Any = wire._protocol
+    read = protocol.buffer_updated
+
+    def buffer_updated(nbytes: int) -> None:
+        read(nbytes)
+        order.append("read")
+
+    protocol.buffer_updated = buffer_updated
+    return order
+
+
+def test_a_task_that_asks_alone_goes_on_in_the_iteration_that_reads_the_reply(server: PrivateServer) -> None:
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            order = steps(wire)
+
+            async def ask() -> None:
+                await wire.exchange(PING, 5)
+                order.append("answered")
+
+            await ask()
+            await asyncio.sleep(0)
+            assert order == ["answered", "read"]
+            order.clear()
+            await asyncio.gather(ask(), ask())
+            assert order[-3:] == ["read", "answered", "answered"]
+            order.clear()
+            # Both the task and a function wait for this reply.
+            reply = wire.send(PING, 5)
+            assert reply is not None
+            reply.add_done_callback(lambda _: order.append("called"))
+            assert await reply == b"PONG"
+            await asyncio.sleep(0)
+            assert order == ["read", "called"]
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_interrupted_by_its_reply_leaves_the_connection_in_order(server: PrivateServer) -> None:
+    async def interrupted(wire: AioConnection) -> None:
+        await wire.exchange(PING, 5)
+        raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    try:
+        wire = AioConnection(from_url(server.url))
+        loop.run_until_complete(wire.exchange(PING, 5))
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(interrupted(wire))
+        for text in ("a", "b"):
+            assert loop.run_until_complete(wire.exchange(command("ECHO", text), 5))[0] == text.encode()
+        loop.run_until_complete(wire.close())
+    finally:
+        loop.close()
+
+
 def test_those_who_are_answered_together_ask_together() -> None:
     rounds, writes, ended = 5, [], asyncio.Event()
 
