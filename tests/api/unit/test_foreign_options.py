@@ -159,6 +159,8 @@ def options_of(name: str) -> set[str]:
         ("Transaction.run", "retries", "pass tries= to transactional or run()"),
         ("accept", "token", "pass fence=lease.fence"),
         ("connect().fenced_set", "ex", "pass ttl= to fenced_set, for the expiry of the key"),
+        ("Lock", "labels", "pass label= for a text that other clients see"),
+        ("Schedule", "limit", "pass concurrency= for the runs of this process"),
         ("Lock", "serializer", "nothing here corresponds to it; Lock takes name, ttl, wait, "),
     ],
 )
