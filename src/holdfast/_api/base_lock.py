@@ -321,8 +321,10 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
         return acquire_wait(self._wait, blocking, timeout)
 
     def _not_held(self) -> NotHeld:
-        core, why = self._current, "is not held by this object: it was released before, or another object acquired it"
-        if core is not None and core.is_inherited():
+        core, why = self._current, "is not held by this object: it was released before"
+        if not self._tally.acquisitions:
+            why = "has not been acquired by this object"
+        elif core is not None and core.is_inherited():
             why = "is not held by this process: the lease belongs to the process that forked this one"
         return NotHeld(f"lock {self.name!r} {why} (at {self._where})", name=self.name, key=self.key)
 

@@ -235,7 +235,7 @@ def test_acquire_has_the_parameters_of_a_threading_lock() -> None:
 def test_release_of_what_is_not_held(stage: Stage) -> None:
     with pytest.raises(RuntimeError):
         threading.Lock().release()
-    with pytest.raises(RuntimeError, match="not held"):
+    with pytest.raises(RuntimeError, match="has not been acquired by this object"):
         Lock(URL, "x").release()
 
 

@@ -80,7 +80,7 @@ def test_leaving_releases_that_lease_and_no_other(server: PrivateServer, name: s
 def test_acquire_and_release(server: PrivateServer, name: str) -> None:
     async def main() -> None:
         lock, other = aio.Lock(server.url, name), aio.Lock(server.url, name, wait=0)
-        with pytest.raises(NotHeld, match="not held by this object"):
+        with pytest.raises(NotHeld, match="has not been acquired by this object"):
             await lock.release()
         assert await lock.acquire() is True
         assert await lock.acquire(False) is False
