@@ -46,7 +46,7 @@ def _count(text: str) -> int:
 def main(args: argparse.Namespace) -> int:
     urls = servers.urls(args)
     if not urls:
-        args.parser.error("no server: pass --url or --local, or set HOLDFAST_URL")
+        args.parser.error(f"no server: {servers.SOURCES}")
     from holdfast.doctor import examine
 
     try:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 LOCAL = "local://"
 
+SOURCES = "set HOLDFAST_URL, or pass --url, --url-file, or --local for this machine's own server"
+"""Advice for a user who has named no server."""
+
 LONGEST = 65_536
 """Largest size, in bytes, of a file with URLs or with a ticket."""
 
@@ -73,7 +76,7 @@ def settled(args: argparse.Namespace) -> list[str]:
     if found:
         return found
     if not os.isatty(2):
-        args.parser.error("no server: set HOLDFAST_URL, or pass --local for this machine's own server")
+        args.parser.error(f"no server: {SOURCES}")
     if not args.quiet:
         output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
     return [LOCAL]
