@@ -417,6 +417,16 @@ class TestSecrets:
         assert done.returncode == 69
         assert "canary" not in done.stderr
 
+    def test_the_advice_to_pass_a_password_is_not_hidden_as_one(
+        self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str
+    ) -> None:
+        server = new_server(port=True, password="canary-7")
+        done = hf_on(server.address)(name, "--", "true")
+        assert done.returncode == 69
+        assert done.stderr.endswith(
+            " needs a password: pass a client that has it, or write it in the URL, as in :PASSWORD@HOST:PORT\n"
+        )
+
     def test_urls_without_a_password_are(self, hf: Holdfast, name: str) -> None:
         variables = {"REDIS_URL": "redis://user@192.0.2.1", "HOLDFAST_URL": hf.url}
         environment = hf(name, "--", "env", env=variables).stdout.splitlines()

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from holdfast import Lock, ServerError
 from holdfast._local.server import binary, local, paths, private
 from holdfast._local.server.process import PrivateServer, _free_port, make_private
 from holdfast._local.server.supervisor import SocketConnection
@@ -186,6 +187,17 @@ def test_without_a_password_on_request() -> None:
         assert set(facts) == {"url", "pid"}
         with redis.Redis.from_url(facts["url"]) as client:
             assert client.ping()
+
+
+def test_the_advice_when_there_is_no_server_leads_to_one() -> None:
+    """The command that the error names starts a server for this very URL, without a password."""
+    port = _free_port()
+    url = f"redis://127.0.0.1:{port}"
+    with pytest.raises(ServerError, match=r"no server at") as caught:
+        Lock(url, "x").acquire()
+    (advice,) = re.findall(r"start one with `holdfast server --port (\d+ .*?)`", str(caught.value))
+    with foreground("--port", *advice.split()), Lock(url, "x"):
+        pass
 
 
 def test_the_quiet_one_prints_its_address_only() -> None:

@@ -61,7 +61,8 @@ def _remedy(error: WireError) -> str:
         host, _, port = where.rpartition(":")
         if host.strip("[]") in {"localhost", "127.0.0.1", "::1"}:
             number = port.partition("/")[0]  # the number of the database follows
-            return f"; start one with `holdfast server --port {number}`, or pass the URL local:// (both need holdfast[server])"
+            command = f"holdfast server --port {number} --no-password"  # with a password, this very URL would be refused
+            return f"; start one with `{command}`, or pass the URL local:// (both need holdfast[server])"
         return f"; check {'the path' if '/' in where else 'host and port'}, and that the server runs"
     return _remedy_for_refusal(text, where)
 
@@ -70,7 +71,8 @@ def _remedy_for_refusal(text: str, where: str) -> str:
     if text.startswith(("WRONGPASS", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")):
         return f"; check the user name and the password for {where}"
     if text.startswith("NOAUTH"):
-        return f"; {where} needs a password: pass a client that has it, or the URL redis://:PASSWORD@HOST:PORT"
+        # In a whole URL, the command line would hide the placeholder of the password as if it were one.
+        return f"; {where} needs a password: pass a client that has it, or write it in the URL, as in :PASSWORD@HOST:PORT"
     if text.startswith("ERR DB index is out of range"):
         server, _, number = where.rpartition("/")
         return f"; {server} has no database {number}: pass a smaller number"

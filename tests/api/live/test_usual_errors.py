@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from conftest import NewServer
 
 NOWHERE = "redis://127.0.0.1:1"
+START = "; start one with `holdfast server --port 1 --no-password`, or pass the URL local://"
 
 
 def test_a_database_in_the_address_is_no_part_of_the_port() -> None:
-    with pytest.raises(
-        holdfast.ServerError, match=r"no server at 127\.0\.0\.1:1/3: .*; start one with `holdfast server --port 1`, or"
-    ):
+    with pytest.raises(holdfast.ServerError, match=rf"no server at 127\.0\.0\.1:1/3: .*{START}"):
         holdfast.Lock(f"{NOWHERE}/3", "x").acquire()
 
 
@@ -90,14 +89,14 @@ def aio_raised(url: str, match: str) -> holdfast.ServerError:
 
 @pytest.mark.parametrize("call", [enters, acquires])
 def test_no_server(call: Callable[[holdfast.Lock], None]) -> None:
-    match = r"no server at 127\.0\.0\.1:1: .*refused; start one with `holdfast server --port 1`, or pass the URL local://"
+    match = rf"no server at 127\.0\.0\.1:1: .*refused{START}"
     error = raised(call, NOWHERE, match)
     assert isinstance(error.__cause__, ConnectionRefusedError)
     assert (error.address, error.code) == ("127.0.0.1:1", "")
 
 
 def test_no_server_in_asyncio() -> None:
-    error = aio_raised(NOWHERE, r"no server at 127\.0\.0\.1:1: .*; start one with `holdfast server --port 1`, or .* local://")
+    error = aio_raised(NOWHERE, rf"no server at 127\.0\.0\.1:1: .*{START}")
     assert isinstance(error.__cause__, ConnectionRefusedError)
 
 
