@@ -50,9 +50,13 @@ _Unsent = tuple[bytes, asyncio.Future[Any], float]
 
 
 def _answer(future: asyncio.Future[Any], reply: Any) -> None:
-    """Set the result of a future, and let the task that awaits it go on at once, without another iteration of the loop."""
-    callbacks = future._callbacks or ()  # noqa: SLF001 - asyncio has no other way to find the callback of the task
-    if len(callbacks) == 1:
+    """Set the result of a future, and let the task that awaits it go on at once, without another iteration of the loop.
+
+    The callback of the task is in a private attribute, and in no other. If the future of some event loop does not have it, the
+    task goes on in the next iteration.
+    """
+    callbacks = getattr(future, "_callbacks", None)
+    if callbacks and len(callbacks) == 1:
         [(go_on, context)] = callbacks
         future.remove_done_callback(go_on)
         future.set_result(reply)
