@@ -59,7 +59,7 @@ def _remedy(error: WireError) -> str:
     text, where = str(error), error.address
     if isinstance(error, NotSent) and not error.silent and text.startswith("no server at"):
         host, _, port = where.rpartition(":")
-        if host.strip("[]") in {"localhost", "127.0.0.1", "::1"}:
+        if host in {"localhost", "127.0.0.1"}:  # `holdfast server` listens on no other address
             number = port.partition("/")[0]  # the number of the database follows
             command = f"holdfast server --port {number} --no-password"  # with a password, this very URL would be refused
             return f"; start one with `{command}`, or pass the URL local:// (both need holdfast[server])"

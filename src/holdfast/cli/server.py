@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -161,12 +162,10 @@ def _connected(url: str) -> Iterator[tuple[str, SocketConnection | None]]:
 
 
 def _foreground(args: argparse.Namespace) -> int:
-    from holdfast._local.server import private
-
     password = not args.no_password
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with private(port=args.port or True, password=None if password else "") as server:
+        with _started(args.port, None if password else "") as server:
             facts: dict[str, Any] = {"url": server.address, "pid": server.pid}
             use = f"export HOLDFAST_URL={server.address}"
             if password:
@@ -184,6 +183,30 @@ def _foreground(args: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, previous)
     say(f"the server has ended by itself; the last line of its log: {' '.join(said)}")
     return EX_UNAVAILABLE
+
+
+def _started(port: int, password: str | None) -> PrivateServer:
+    """Start a server on a port of 127.0.0.1 (0: any free port). Raises ServerError with one line if the port is in use."""
+    from holdfast._local.server import private
+
+    try:
+        return private(port=port or True, password=password)
+    except ServerError as error:
+        if not port or "in use" not in str(error):
+            raise
+        raise ServerError(_in_use(port), address=f"127.0.0.1:{port}") from None
+
+
+def _in_use(port: int) -> str:
+    """Return the error text for a port that another program uses. It says whether that program is a server for locks."""
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as connection:
+        connection.sendall(b"PING\r\n")
+        answer = connection.recv(64)
+    by, use = "another program", ""
+    if answer.startswith((b"+PONG", b"-NOAUTH")):
+        by, use = "a Redis or Valkey server", f"use that server with --url redis://127.0.0.1:{port}, or "
+    return f"server: port {port} is in use by {by}: {use}pass another port, or --port 0 for a free one"
 
 
 def _written(server: PrivateServer) -> str:

@@ -87,6 +87,10 @@ def aio_raised(url: str, match: str) -> holdfast.ServerError:
     return asyncio.run(main())
 
 
+def test_no_server_at_an_address_where_holdfast_server_does_not_listen() -> None:
+    raised(enters, "redis://[::1]:1", r"no server at ::1:1: .*; check host and port, and that the server runs$")
+
+
 @pytest.mark.parametrize("call", [enters, acquires])
 def test_no_server(call: Callable[[holdfast.Lock], None]) -> None:
     match = rf"no server at 127\.0\.0\.1:1: .*refused{START}"
