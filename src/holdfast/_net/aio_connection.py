@@ -2,9 +2,10 @@
 
 A request is sent at once if no other one is under way. Otherwise all requests of one iteration of the loop are sent in one
 write. If only one request awaits a reply, its task goes on in the iteration that reads the reply: another iteration, with its
-system call, would take a seventh of the processor time of an acquire and release. If a task is cancelled, the reply to its
-request is still read, and dropped. A request that undoes the cancelled one follows on the same connection, so the server
-executes it later.
+system call, would take a seventh of the processor time of an acquire and release. Only the loops of asyncio can do that.
+
+If a task is cancelled, the reply to its request is still read, and dropped. A request that undoes the cancelled one follows on
+the same connection, so the server executes it later.
 """
 
 from __future__ import annotations
@@ -50,12 +51,8 @@ _Unsent = tuple[bytes, asyncio.Future[Any], float]
 
 
 def _answer(future: asyncio.Future[Any], reply: Any) -> None:
-    """Set the result of a future, and let the task that awaits it go on at once, without another iteration of the loop.
-
-    The callback of the task is in a private attribute, and in no other. If the future of some event loop does not have it, the
-    task goes on in the next iteration.
-    """
-    callbacks = getattr(future, "_callbacks", None)
+    """Set the result of a future, and let the task that awaits it go on at once, without another iteration of the loop."""
+    callbacks = getattr(future, "_callbacks", None)  # private, but asyncio has no other way to find the callback of the task
     if callbacks and len(callbacks) == 1:
         [(go_on, context)] = callbacks
         future.remove_done_callback(go_on)
@@ -84,6 +81,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
         self.lost = False
         self.closed = self.loop.create_future()
+        self._can_go_on = isinstance(self.loop, asyncio.BaseEventLoop)
+        """True if a task may go on while the loop calls this protocol. uvloop would keep a KeyboardInterrupt of the task."""
         self._on_room = on_room
         self._on_lost = on_lost
         self._reader = hiredis.Reader()
@@ -164,7 +163,7 @@ class _Protocol(asyncio.BufferedProtocol):
         try:
             while (reply := gets()) is not False:
                 future, _ = next_one()
-                if asked == 1:
+                if asked == 1 and self._can_go_on:
                     alone = future, reply
                 elif not future.done():
                     future.set_result(reply)

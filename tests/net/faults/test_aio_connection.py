@@ -108,7 +108,8 @@ def test_a_task_that_asks_alone_goes_on_in_the_iteration_that_reads_the_reply(se
             await asyncio.sleep(0)
             assert order == ["read", "called"]
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(main())
 
 
 def test_a_task_that_is_interrupted_by_its_reply_leaves_the_connection_in_order(server: PrivateServer) -> None:
