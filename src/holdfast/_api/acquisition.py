@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never
 
 from holdfast._api.base_lock import BaseLock, L
-from holdfast._api.error_map import cause, hide_frames
-from holdfast._api.flow import InTasks, InThreads, complete
+from holdfast._api.error_map import cause
+from holdfast._api.flow import InTasks, InThreads, complete, hide_frames
 from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._api.lease import AioLease, Lease
 from holdfast._api.lease_core import AioLeaseCore, Entered, SyncLeaseCore

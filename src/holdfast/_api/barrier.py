@@ -11,7 +11,7 @@ from holdfast._api import error_map, options
 from holdfast._api.broken_barrier import BROKEN_BY, BrokenBarrier
 from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.event import ANSWER_WITHIN, KEEP, Named, at_least_one
-from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, WITH
 from holdfast._core.lock.spec import Spec, answer_within, milliseconds
 from holdfast._core.rendezvous import barrier
@@ -83,6 +83,7 @@ class BaseBarrier(Named, Steps, Generic[Client]):
         error: type[BrokenBarrier] = self._error
         return error(text, name=self._name, key=self.key, reason=broken.why, by=by)
 
+    @hides_frames
     async def _wait(self, timeout: Seconds | None) -> int:
         me = Participant()
         wait = self._timeout if timeout is None else options.checked_timeout(timeout)

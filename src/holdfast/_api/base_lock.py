@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast._api.error_map import Trouble, cause, record_of, server_error
-from holdfast._api.flow import Steps
+from holdfast._api.flow import Steps, hides_frames
 from holdfast._api.foreign_words import LOCK_CALL, ForeignMethods
 from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
@@ -211,6 +211,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
                 raise self._user_error(error) from cause(error)
         self._settle(cluster)
 
+    @hides_frames
     async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         await self._find_server()
         return await self._run_on(self._driver(), operation())

@@ -21,7 +21,7 @@ from holdfast._api.election_lock import (
     not_elected,
     trouble,
 )
-from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, ELECTION_METHODS, WITH, ForeignMethods
 from holdfast._api.lease import AioTerm, Term
 from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
@@ -179,6 +179,7 @@ class BaseElection(Steps, ForeignMethods, Generic[L, Client]):
         found: Elected | None = await self._caller.run(self._change(watch), key, f"election {self.name!r}")
         return found
 
+    @hides_frames
     async def _campaign(self, wait: Seconds | None) -> Any:
         started, lock = clock(), self._lock
         while not self.is_leader or (lease := lock.lease) is None:

@@ -11,7 +11,7 @@ from holdfast._core.lock.spec import Spec
 from holdfast._core.names import PROCESS
 from holdfast._core.requests import ConfigMismatch, NotSent, Refused, TooFew, WireError
 from holdfast._runtime.process import current
-from holdfast.errors import HoldfastError, ServerError
+from holdfast.errors import ServerError
 
 Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
 """The internal exceptions with which an acquisition can fail."""
@@ -27,7 +27,7 @@ def told(error: WireError, what: str, key: str, rights: Iterable[str] | None = N
         how = "refused by one server of a Cluster; pass the whole Cluster: redis+cluster://host:port, or a RedisCluster client"
     from holdfast._api import access  # Imported late: most programs never need it.
 
-    remedy = access.advice(error, access.options_for(what, key) if rights is None else rights) or _remedy(error)
+    remedy = access.advice(error, access.options_for(what, key) if rights is None else rights) or remedy_of(error)
     said = f"{str(error).removesuffix('.') if remedy else error}{remedy}"
     if isinstance(error, Refused):
         facts |= {"code": error.code, "_transient": error.transient}
@@ -48,13 +48,7 @@ def cause(error: BaseException) -> BaseException | None:
     return None if found is None else found.with_traceback(None)
 
 
-def hide_frames(error: BaseException) -> None:
-    """Remove holdfast's frames from the traceback of a HoldfastError, so that it fits on a screen."""
-    if isinstance(error, HoldfastError):
-        error.__traceback__ = None
-
-
-def _remedy(error: WireError) -> str:
+def remedy_of(error: WireError) -> str:
     """Return advice for the error text if the URL or the client is wrong for the server; else an empty text."""
     text, where = str(error), error.address
     if isinstance(error, NotSent) and not error.silent and text.startswith("no server at"):
@@ -64,13 +58,13 @@ def _remedy(error: WireError) -> str:
             command = f"holdfast server --port {number} --no-password"  # with a password, this very URL would be refused
             return f"; start one with `{command}`, or pass the URL local:// (both need holdfast[server])"
         return f"; check {'the path' if '/' in where else 'host and port'}, and that the server runs"
-    return _remedy_for_refusal(text, where)
+    return _remedy_for_refusal(text, where, error.code if isinstance(error, Refused) else "")
 
 
-def _remedy_for_refusal(text: str, where: str) -> str:
+def _remedy_for_refusal(text: str, where: str, code: str) -> str:
     if text.startswith(("WRONGPASS", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")):
         return f"; check the user name and the password for {where}"
-    if text.startswith("NOAUTH"):
+    if code == "NOAUTH":
         # In a whole URL, the command line would hide the placeholder of the password as if it were one.
         return f"; {where} needs a password: pass a client that has it, or write it in the URL, as in :PASSWORD@HOST:PORT"
     if text.startswith("ERR DB index is out of range"):

@@ -10,9 +10,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
+
+from holdfast.errors import HoldfastError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 Flow = Callable[..., Coroutine[Any, Any, Any]]
 N = TypeVar("N")
@@ -25,12 +29,44 @@ class Runner(Protocol):
         """Run an operation to its end, and return its result; in asyncio, an awaitable."""
 
 
+def hide_frames(error: BaseException) -> None:
+    """Remove holdfast's frames from the traceback of a HoldfastError, so that it fits on a screen. Frames of the user stay."""
+    if not isinstance(error, HoldfastError):
+        return
+    entries: list[TracebackType] = []
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith("holdfast."):
+            entries.append(trace)
+        trace = trace.tb_next
+    for entry in reversed(entries):
+        trace = TracebackType(trace, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = trace
+
+
+def hides_frames(flow: F) -> F:
+    """Decorate a flow so that a HoldfastError leaves it without holdfast's frames. `complete` does the same in the sync API."""
+
+    @functools.wraps(flow)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await flow(*args, **kwargs)
+        except HoldfastError as error:
+            hide_frames(error)
+            raise
+
+    return cast("F", call)
+
+
 def complete(flow: Coroutine[Any, Any, T]) -> T:
     """Run a flow of the sync API to its end, in the calling thread, and return its result."""
     try:
         flow.send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    except HoldfastError as error:
+        hide_frames(error)
+        raise
     except RuntimeError as error:
         if error.args == ("coroutine raised StopIteration",) and error.__cause__ is not None:
             raise error.__cause__ from None  # A function of the user has raised it (PEP 479).
@@ -61,11 +97,7 @@ def as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[
 def as_coroutine_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a coroutine function that runs a flow with its arguments. ``like``: as for `as_function`."""
 
-    @functools.wraps(like or flow)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        return await flow(*args, **kwargs)
-
-    return call
+    return functools.wraps(like or flow)(hides_frames(flow))
 
 
 def of_asyncio(thing: N) -> N:

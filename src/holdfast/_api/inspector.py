@@ -9,7 +9,7 @@ from typing import Any, Generic, Never, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.error_map import cause
-from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import INSPECTOR_METHODS, ForeignMethods
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
 from holdfast._api.options import checked_timeout, explain_words, refuse_mistaken
@@ -125,6 +125,7 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         # An event, a latch or a barrier is never held: its key only shows that it was used.
         return [lock for lock in found if lock.kind not in {"event", "latch", "barrier"} or lock.holders or lock.waiters]
 
+    @hides_frames
     async def _show(self, name: str | bytes | LockInfo, key: str | bytes | None) -> LockInfo:
         called, lock = self._key(name, key)
         operation = scan.read_locks(self._field(await self._parts()), [lock], LINE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar
 from holdfast._api.acquisition import BaseAioLock, BaseSyncLock
 from holdfast._api.base_lock import BaseLock, MultiLockMember, member_of
 from holdfast._api.error_map import cause
-from holdfast._api.flow import InTasks, Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import MULTILEASE_METHODS, ForeignMethods
 from holdfast._api.lease_core import AioCore, LeaseCore, SyncCore, UserLease
 from holdfast._api.lock import AioLock, Lock
@@ -270,6 +270,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
         """The names of the locks, in the order in which they are acquired."""
         return tuple(member.lock.name for member in self._members)
 
+    @hides_frames
     async def _take_all(self, whole: Whole, wait: float | None) -> BaseMultiCore | Busy:
         now = clock()
         until = None if wait is None else now + wait

@@ -17,11 +17,12 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
 
-from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.error_map import remedy_of
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, TRANSACTION_METHODS, WITH, ForeignMethods
 from holdfast._api.options import explain_words, refuse_mistaken
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
-from holdfast._core.requests import CallClient, CallUser, Sleep
+from holdfast._core.requests import CallClient, CallUser, NotSent, Refused, Sleep, WireError
 from holdfast._core.transaction import TRIES, GivenUp, RetryableConflict, persist
 from holdfast._durations import Seconds
 from holdfast._net.client_pipeline import (
@@ -37,6 +38,8 @@ from holdfast._net.client_pipeline import (
     is_moving,
     kinds,
     named,
+    refusal,
+    shorten,
     unread,
     verdict,
 )
@@ -135,6 +138,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
     async def _operate(self, operation: Coroutine[Any, Any, T]) -> T:
         return await self._run_on(self._driver(), operation)
 
+    @hides_frames
     async def _enter(self) -> None:
         self._claim(self._this_task())
         try:
@@ -158,6 +162,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         if self._state != "over" and not isinstance(error, self._dropped):
             await self._operate(self._abandon())  # An interrupt has ended the driver between two steps.
 
+    @hides_frames
     async def _repeat(self, function: Callable[[Any], Any], tries: int, wait: Seconds | None) -> Any:
         bounds = limits(tries, wait)
         one_try = self._as_function(self._try)
@@ -298,6 +303,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             raised = self._lost(error)
             if raised is error:
                 raise
+            shorten(error)
             raise raised from error
 
     async def _alone(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -369,6 +375,7 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
             found = verdict(error, before, self._slot)
             if isinstance(found, BaseException):
                 raise found from None
+            shorten(error)
             raise (self._conflicted if found.conflict else self._server_error)(found.why) from error
         if results is None:
             await self._abandon()
@@ -457,14 +464,22 @@ class BaseTransaction(ForeignMethods, Steps, Generic[Client]):
         return self._why if conflict is self._conflict else ""
 
     def _not_begun(self, error: Exception) -> HoldfastError:
-        hint = ""
+        text, advice = brief(error), ""
+        found: WireError | None = None
         if "MaxConnectionsError" in kinds(error) or "oo many connections" in str(error) or "No connection av" in str(error):
-            hint = "; the client's pool has no free connection: a transaction needs one of its own until EXEC"
-        what = "refused" if "ResponseError" in kinds(error) else "failed"
-        return self._server_error(f"{what}: {brief(error)}{hint}; nothing was carried out")
+            text += "; the client's pool has no free connection: a transaction needs one of its own until EXEC"
+        elif kinds(error) & {"AuthenticationError", "ResponseError"}:
+            found = refusal(error, text, self._where)
+        elif "ConnectionError" in kinds(error) and " connecting to " in text:
+            found = NotSent(f"no server at {self._where}: {text.partition('. ')[2].removesuffix('.')}", self._where)
+        if found is not None:
+            text, advice = str(found).removesuffix("."), remedy_of(found)
+        shorten(error)
+        what, code = ("refused", found.code) if isinstance(found, Refused) else ("failed", "")
+        return self._server_error(f"{what}: {text}; nothing was carried out{advice}", code)
 
-    def _server_error(self, text: str) -> ServerError:
-        return ServerError(f"transaction on {self._names} at {self._where}: {text}", address=self._where)
+    def _server_error(self, text: str, code: str = "") -> ServerError:
+        return ServerError(f"transaction on {self._names} at {self._where}: {text}", address=self._where, code=code)
 
     def _given_up(self, given_up: GivenUp) -> TransactionConflict:
         tries = "1 try" if given_up.tries == 1 else f"{given_up.tries} tries"

@@ -87,7 +87,9 @@ class Refused(WireError):
             message = message.split(": ", 4)[-1].removeprefix("-")
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
-        if "ACL failure in script" in message or "executing the script can't" in message:
+        if "unauthenticated" in message:  # the reply to a long command, for which the server asks for a password first
+            self.code = "NOAUTH"
+        elif "ACL failure in script" in message or "executing the script can't" in message:
             self.code = "NOPERM"
 
     @property

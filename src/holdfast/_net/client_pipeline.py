@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
+from holdfast._core.requests import Refused
+
 LOST = {"ConnectionError", "TimeoutError", "OSError"}
 """Names of client exceptions after which nobody knows what the server has executed."""
 
@@ -130,6 +132,23 @@ def brief(error: BaseException) -> str:
     text = str(error).partition(", with args beginning with")[0]
     found = re.search(r"^Command # (\d+) .* of pipeline caused error: (?:\(['\"])?(.*?)(?:['\"],\))?$", text, re.DOTALL)
     return f"command {found[1]}: {found[2]}" if found else text
+
+
+def shorten(error: BaseException) -> None:
+    """Remove the frames of the client library and the earlier errors from what is printed of its error, up to 100 lines.
+
+    An error of another kind, which may be a defect, stays as it is.
+    """
+    if kinds(error) & {"RedisError", "ValkeyError"}:
+        error.__traceback__ = error.__cause__ = None
+
+
+def refusal(error: BaseException, text: str, address: str) -> Refused:
+    """Return the internal error for a reply with which the server has refused a command. ``text``: its text."""
+    if "AuthenticationError" in kinds(error) and not text.startswith(("NOAUTH", "WRONGPASS", "ERR")):
+        # The client has removed the first word. It says HELLO or AUTH to the server before the first command.
+        text = f"{'NOAUTH' if 'required' in text or 'already authenticated' in text else 'WRONGPASS'} {text}"
+    return Refused(text, address)
 
 
 def is_moving(error: BaseException, slot: int | None) -> bool:

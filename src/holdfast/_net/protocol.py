@@ -91,11 +91,11 @@ def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
 
 
 def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
-    """Raise Refused if a reply is an error. If the server is no longer the primary, call ``drop``, which closes the
-    connection."""
+    """Raise Refused if a reply is an error. Call ``drop``, which closes the connection, if the server is no longer the primary,
+    or asks for a password: after a long command, it closes the connection, too."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
-        if is_demoted(error, endpoint):
+        if is_demoted(error, endpoint) or error.code == "NOAUTH":
             drop()
         raise error
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, ParamSpec, TypeVar, cast
 
 from holdfast._usage import explain, usage_of
+from holdfast.errors import HoldfastError
 
 CO_COROUTINE = 0x80
 """The flag of the code of coroutine functions, as in `inspect`, which is slow to import."""
@@ -57,7 +58,10 @@ def hides_client(name: str = "", usage: str = "", words: Words | None = None) ->
         async def wait(*args: P.args, **kwargs: P.kwargs) -> Any:
             coroutine: Any = call(*args, **kwargs)
             del args, kwargs
-            return await coroutine
+            try:
+                return await coroutine
+            except HoldfastError as error:
+                raise error.with_traceback(None)  # noqa: B904 (it is the same error)
 
         return cast("Callable[P, T]", wait)
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Self, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
-from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import ASYNC_WITH, SCHEDULE_METHODS, WITH, ForeignMethods
 from holdfast._api.functions import is_async, refuse_bare, refuse_generator
 from holdfast._api.options import refuse_mistaken, seconds
@@ -299,6 +299,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
 
     # Flows
 
+    @hides_frames
     async def _start(self) -> None:
         # Do not wait for a busy mutex: a signal handler that calls this may have interrupted the very thread that holds it.
         if not self._mutex.acquire(blocking=False):
@@ -336,6 +337,7 @@ class BaseSchedule(ForeignMethods, Steps, Generic[Client]):
     async def _order(self, job: str, what: str) -> None:
         self._obeyed(job, await self._ask(commands.order(self._keys, job, what, self._caller.timeout)))
 
+    @hides_frames
     async def _ask(self, operation: Coroutine[Any, Any, T]) -> T:
         return await self._caller.run(operation, self._keys.base, self._what)
 

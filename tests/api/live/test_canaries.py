@@ -97,7 +97,7 @@ def test_the_library(new_server: NewServer, seen: list[str], caplog: pytest.LogC
     provoke(seen, lock.release)
     provoke(seen, holdfast.Lock(url, "d").acquire)
     everything = "\n".join([*seen, caplog.text])
-    assert "held by" in everything
+    assert "holds it already" in everything
     assert "unreachable" in everything or "no server" in everything
     assert leaks(everything) == []
 

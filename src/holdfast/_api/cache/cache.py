@@ -31,7 +31,7 @@ from holdfast._api.cache.options import (
 )
 from holdfast._api.cache.outage import Away, Outage
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
-from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, hides_frames, of_asyncio
 from holdfast._api.foreign_words import CACHE_CALL, CACHE_ITEM, CACHE_METHODS, ForeignMethods
 from holdfast._api.functions import refuse_bare
 from holdfast._api.templates import checked_ignore
@@ -245,6 +245,8 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
                 self._count("misses")
                 return await self._load_unstored(entry, key, loader)
         except Away:
+            answer = None
+        if answer is None:  # outside of the except clause, so that an error of the loader has no context
             self._count("misses", "uncached")
             return await self._load_unstored(entry, key, loader)
         return await self._go_on(answer, entry, key, loader, how)
@@ -447,6 +449,7 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
 
     # A server that is unreachable
 
+    @hides_frames
     async def _ask(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Run an operation on the server, unless the server was unreachable a moment ago.
 
@@ -467,17 +470,18 @@ class BaseCache(ForeignMethods, Steps, Generic[Client]):
             outage.begins(failed)
             raise
         except KeyConflict as conflict:
-            raise self._in_the_way(conflict) from conflict
+            raise self._in_the_way(conflict) from None
         if outage.error is not None:
             outage.ends()
         return answer
 
+    @hides_frames
     async def _ask_anyway(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Run an operation even if the server was unreachable a moment ago, because an invalidation must not be skipped."""
         try:
             return await self._do(operation, entry)
         except KeyConflict as conflict:
-            raise self._in_the_way(conflict) from conflict
+            raise self._in_the_way(conflict) from None
 
     def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
         return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
