@@ -157,7 +157,8 @@ def test_a_command_line_of_flock(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["jobs", "list"], "ACTION: list; without an action, it lists the jobs; it is one of history, pause, "),
+        (["jobs", "list"], "ACTION: list; without an action, it lists the jobs of --schedule NAME, or the schedules; it is "),
+        (["jobs", "x3"], "ACTION: x3; did you mean --schedule x3?; it is one of history, pause, "),
         (["jobs", "puase", "x"], "ACTION: puase; did you mean pause?; it is one of history, pause, "),
         (["jobs", "delete", "x"], "ACTION: delete; did you mean remove?; it is one of history, pause, "),
         (["nodes", "status"], "ACTION: status; without an action, it shows the servers; it is one of init "),
@@ -260,7 +261,7 @@ def test_words_are_missing_or_too_many(capfd: pytest.CaptureFixture[str], line: 
 
 def test_the_usage_shows_options_that_must_be_given() -> None:
     assert cli.parser_of("acquire")[1].format_usage() == "usage: holdfast acquire [options] --ttl TIME NAME\n"
-    assert cli.parser_of("jobs")[1].format_usage().startswith("usage: holdfast jobs [options] --schedule NAME [")
+    assert cli.parser_of("jobs")[1].format_usage() == "usage: holdfast jobs [options] [--schedule NAME [ACTION JOB]]\n"
 
 
 def test_a_flag_with_a_value(capfd: pytest.CaptureFixture[str]) -> None:

@@ -310,7 +310,12 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
         ),
         (["jobs", "pause", "--schedule", "x"], 64, "pause: pass the name of a job after the action"),
         (["schedule", "os:sep", "--strict"], 64, "--strict is for TOML files: set it on the Schedule object in the module"),
-        (["jobs"], 64, "--schedule is missing; write holdfast jobs [options] --schedule NAME "),
+        (
+            ["jobs", "pause", "x"],
+            64,
+            "--schedule NAME is missing: `holdfast jobs` lists the schedules (see holdfast jobs --help)",
+        ),
+        (["jobs", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedules: failed: no server at 127.0.0.1:1"),
         (["jobs", "--schedule", "x", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'x'"),
         (
             ["jobs", "--schedule", "x", "--url", "redis://a", "--url", "redis://b"],
@@ -462,6 +467,30 @@ def test_who_serves_a_schedule_and_that_nobody_does(server: PrivateServer, capfd
     assert schedule.runners() == []
     code, out, _ = ask()
     assert (code, out.splitlines()[-1]) == (0, f"no process serves schedule {name!r}, so its jobs do not run")
+
+
+def test_the_schedules_of_a_server(server: PrivateServer, client: redis.Redis, capfd: pytest.CaptureFixture[str]) -> None:
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        return main(["jobs", "--url", server.url, "--prefix", prefix, *arguments]), *capfd.readouterr()
+
+    prefix = f"cli-{next(_numbers)}:"
+    none = "holdfast: no schedules; the server knows a schedule once a process has served it\n"
+    assert ask() == (0, "", none)
+    assert ask("--json") == (0, '{"schedules": []}\n', "")
+    names = ["a {b}*\u00e9", "b", "c"]
+    for name in names:
+        schedule = holdfast.Schedule(server.url, name, prefix=prefix)
+        schedule.add(lambda: None, holdfast.schedule.Cron("@yearly"), name="yearly")
+        with schedule:
+            pass
+    others = {f"{prefix}other {number}": "" for number in range(2000)}
+    client.mset(others)  # more keys than one step of a SCAN returns
+    code, out, err = ask()
+    client.delete(*others)
+    assert (code, out.splitlines()) == (0, ["schedule", *names])
+    assert err == "holdfast: to list the jobs of a schedule, pass --schedule NAME\n"
+    assert ask("-q") == (0, out, "")
+    assert json.loads(ask("--json")[1]) == {"schedules": names}
 
 
 def test_a_file_needs_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str], quiet_warnings: None) -> None:

@@ -147,6 +147,13 @@ class BaseInspector(ForeignMethods, Steps, Generic[Client]):
         operation = self._breaking(self._field(await self._parts()), seen, holder, by)
         return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key, "--break"))
 
+    async def _schedules(self) -> list[str]:
+        """Return the names of the schedules under the prefix, sorted. Raises ServerError."""
+        prefix = self._prefix + b"schedule:"
+        operation = scan.keys_on(self._field(await self._parts()), scan.scan_pattern(prefix, [b"", b""]))
+        keys = await self._run(operation, "schedules")
+        return sorted(text(name) for key in keys if (name := names.name_of(key, prefix)) is not None)
+
     async def _parts(self) -> list[Endpoint]:
         """Return the servers to search for keys: all primaries of a Cluster, otherwise the servers that were passed."""
         try:

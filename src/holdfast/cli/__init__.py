@@ -26,7 +26,7 @@ COMMANDS = {
     "run": ("holdfast.cli.run", "run a command while holding a lock"),
     "elect": ("holdfast.cli.elect", "run a command while elected as the leader, or show who leads"),
     "schedule": ("holdfast.cli.schedule", "run jobs on a schedule, each tick once across all machines"),
-    "jobs": ("holdfast.cli.jobs", "list the jobs of a schedule; pause, resume or run one of them"),
+    "jobs": ("holdfast.cli.jobs", "list schedules and their jobs; pause, resume or run a job"),
     "acquire": ("holdfast.cli.acquire", "acquire a lock that outlives this command; print its ticket"),
     "release": ("holdfast.cli.release", "release a lock, using the ticket that `acquire` printed"),
     "ls": ("holdfast.cli.ls", "list the held locks with their holders, times and waiters"),

@@ -113,7 +113,12 @@ WITHOUT["--url-file"] = WITHOUT["--url"]
 SHORT = {"-v": "--verbose", "-q": "--quiet"}
 
 ACTIONS: dict[str, dict[str, str]] = {
-    "jobs": {**dict.fromkeys(("list", "ls", "show", "status"), "without an action, it lists the jobs"), "delete": "remove"},
+    "jobs": {
+        **dict.fromkeys(
+            ("list", "ls", "show", "status"), "without an action, it lists the jobs of --schedule NAME, or the schedules"
+        ),
+        "delete": "remove",
+    },
     "server": {
         **dict.fromkeys(
             ("start", "run"), "--port N runs a server, and local:// starts this machine's own server at its first use"
@@ -216,7 +221,8 @@ def for_words(error: str, subcommand: str, usage: str) -> str:
 def for_action(word: str, subcommand: str, known: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean pause?``; empty if no action of the subcommand is like this word."""
     found = ACTIONS.get(subcommand, {}).get(word, "")
-    return f"; {found}" if " " in found else _hint(found or _like(word, known, 0.6))
+    schedule = f"--schedule {word}" if subcommand == "jobs" else ""
+    return f"; {found}" if " " in found else _hint(found or _like(word, known, 0.6) or schedule)
 
 
 def for_subcommand(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""``holdfast jobs``: list the jobs of a schedule from the server; pause, resume, run, cancel or remove one of them."""
+"""``holdfast jobs``: list schedules or the jobs of one; pause, resume, run, cancel or remove a job."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ remove   delete it from the server"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "holdfast jobs [options] --schedule NAME [ACTION JOB]"
+    parser.usage = "holdfast jobs [options] [--schedule NAME [ACTION JOB]]"
     parser.add_argument("action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help=_ACTIONS)
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job for the action")
-    parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")
+    parser.add_argument("--schedule", metavar="NAME", help="name of the schedule; if omitted, list the schedules")
     parser.add_argument("--prefix", default="hf:", help="start of the schedule's keys (default: hf:)")
     parser.add_argument("--last", metavar="N", type=int, default=20, help="show the last N runs, for history (default: 20)")
     servers.add_options(parser, several=False)
@@ -51,8 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.action and not args.job:
         args.parser.error(f"{args.action}: pass the name of a job after the action")
+    if args.action and args.schedule is None:
+        args.parser.error("--schedule NAME is missing: `holdfast jobs` lists the schedules")
     url = servers.one(args)
     try:
+        if args.schedule is None:
+            return _list_schedules(url, args)
         from holdfast.schedule.schedule import Schedule
 
         return _act(Schedule(url, args.schedule, prefix=args.prefix), args)
@@ -70,6 +74,20 @@ def _act(schedule: Schedule, args: argparse.Namespace) -> int:
         print(output.clean(json.dumps({"job": args.job, "done": args.action}) if args.json else f"{args.job}: {done}"))
     else:
         _list(complete(schedule._overview()), args)  # noqa: SLF001 - jobs and processes by one request
+    return 0
+
+
+def _list_schedules(url: str, args: argparse.Namespace) -> int:
+    from holdfast._api.inspector import Inspector
+
+    found = complete(Inspector(url, prefix=args.prefix)._schedules())  # noqa: SLF001 - no one else needs it yet
+    if args.json:
+        print(output.clean(json.dumps({"schedules": found})))
+    elif found:
+        tables.show([("schedule",), *((name,) for name in found)])
+    if not args.quiet and not args.json:
+        known = "to list the jobs of a schedule, pass --schedule NAME"
+        output.say(known if found else "no schedules; the server knows a schedule once a process has served it")
     return 0
 
 

@@ -253,6 +253,19 @@ async def page(survey: Survey) -> list[LockReports]:
     return [seen for seen in await read_locks(where, keys, 1, survey.records) if any(map(_counts, seen.sights))]
 
 
+async def keys_on(where: Field, match: bytes) -> set[bytes]:
+    """Return all keys that match a pattern, from each server of a Cluster. Raises WireError if one of them does not reply."""
+    found: set[bytes] = set()
+    for part in range(where.parts):
+        cursor: bytes | int | None = 0
+        while cursor is not None:
+            scan = Command(("SCAN", cursor, "MATCH", match, "COUNT", COUNT), where.timeout)
+            after, keys = (await retry_idempotent(AskPlace(part, scan, all_of=True))).value
+            found.update(keys)
+            cursor = after if int(after) else None
+    return found
+
+
 def _counts(sight: Sight | None) -> bool:
     return sight is not None and (sight.type != "none" or sight.waiters > 0)
 

@@ -105,9 +105,9 @@ complete -c holdfast -n '__holdfast_is schedule' -s q -l quiet -d 'print errors 
 complete -c holdfast -n '__holdfast_is schedule' -s v -l verbose -d 'also print the output of the commands'
 complete -c holdfast -n '__holdfast_is schedule' -l json -d 'print a line of JSON when a run begins and ends; with --check, print the jobs as JSON'
 complete -c holdfast -n '__holdfast_is schedule' -F
-complete -c holdfast -n __fish_use_subcommand -a jobs -d 'list the jobs of a schedule; pause, resume or run one of them'
+complete -c holdfast -n __fish_use_subcommand -a jobs -d 'list schedules and their jobs; pause, resume or run a job'
 complete -c holdfast -n '__holdfast_is jobs' -s h -l help -d 'show this help message and exit'
-complete -c holdfast -n '__holdfast_is jobs' -l schedule -x -d 'name of the schedule'
+complete -c holdfast -n '__holdfast_is jobs' -l schedule -x -d 'name of the schedule; if omitted, list the schedules'
 complete -c holdfast -n '__holdfast_is jobs' -l prefix -x -d 'start of the schedule\'s keys (default: hf:)'
 complete -c holdfast -n '__holdfast_is jobs' -l last -x -d 'show the last N runs, for history (default: 20)'
 complete -c holdfast -n '__holdfast_is jobs' -l url -x -d 'URL of the server; this subcommand works on one server. Every user of this machine can see arguments: put passwords in HOLDFAST_URL or --url-file'
