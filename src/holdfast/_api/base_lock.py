@@ -61,6 +61,8 @@ class MultiLockMember(NamedTuple):
     """Class of the leases that users hold."""
     leave: Callable[[Any, BaseException | None], Any]
     """Releases a lease at the end of a ``with``. Arguments: the lease's internal object; the body's exception or None."""
+    refuse_nested: Callable[[float | None, str], None]
+    """Raises RuntimeError if the caller is inside a ``with`` of this lock. Arguments: seconds to wait, and advice."""
     detach: Callable[[Any], None]
     """Drops the record of an open ``with`` statement, given its lease's internal object. Other code then releases the lease."""
     hold: Callable[[Any, Grant], Any]
@@ -193,6 +195,7 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
             user_error=self._user_error,
             lease_type=self._lease_type,
             leave=self._leave,
+            refuse_nested=self._refuse_nested,
             detach=self._detach,
             hold=self._hold,
             busy=self._busy,
@@ -339,12 +342,15 @@ class BaseLock(Steps, ForeignMethods, Generic[L, Client]):
             held = keeper.lease_of(self._endpoint, self._spec.keys[0])  # acquired by a FairLock, which has no local queue
         return held is not None and is_held_by(held, self._owner(), inside=inside)
 
-    def _refuse_nested(self, wait: float | None) -> None:
-        """Raise RuntimeError if the caller would wait for itself forever, because it is inside a ``with`` of this lock."""
+    def _refuse_nested(self, wait: float | None, again: str = "") -> None:
+        """Raise RuntimeError if the caller would wait for itself forever, because it is inside a ``with`` of this lock.
+
+        ``again``: advice for the caller, in place of `_again`.
+        """
         if wait is None and self._is_callers(inside=True):
             raise RuntimeError(
                 f"lock {self.name!r} is held by this very {self._caller}, in a `with` statement around this call, so the "
-                f"call would wait for itself: {self._again}"
+                f"call would wait for itself: {again or self._again}"
             )
 
     @staticmethod

@@ -511,8 +511,11 @@ class ForeignMethods:
 class WrongWithError(TypeError, AttributeError):
     """Raised by ``with`` on an object of `holdfast.aio`, and by ``async with`` on an object of `holdfast`.
 
-    It is an AttributeError, too, so that ``hasattr`` finds no such method.
+    It is an AttributeError, too, so that ``hasattr`` finds no such method. Users see it as a TypeError.
     """
+
+
+WrongWithError.__module__, WrongWithError.__qualname__ = "builtins", "TypeError"
 
 
 class NoWith:

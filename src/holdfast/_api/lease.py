@@ -77,7 +77,7 @@ class Lease(BaseLease):
 
     @property
     def lost(self) -> threading.Event:
-        """An event that is set when the lease is lost."""
+        """An event that is set when the lease is lost. ``if lease.lost:`` asks the same as ``lease.lost.is_set()``."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
@@ -138,7 +138,7 @@ class AioLease(BaseLease):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An event that is set when the lease is lost."""
+        """An event that is set when the lease is lost. ``if lease.lost:`` asks the same as ``lease.lost.is_set()``."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     async def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:

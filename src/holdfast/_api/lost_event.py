@@ -15,3 +15,7 @@ class LostEvent(asyncio.Event):
 
     def is_set(self) -> bool:
         return super().is_set() or self._expired()
+
+    def __bool__(self) -> bool:
+        """Return `is_set`. Without this method, ``if lease.lost:`` would be true for every lease."""
+        return self.is_set()

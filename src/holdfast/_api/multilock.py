@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="BaseMultiLease")
 K = TypeVar("K", bound=BaseLock[Any, Any])
 
+_NESTED = "leave it out of the MultiLock, or acquire all locks with one MultiLock"
+
 
 def find(
     client: object, locks: object, make: type[K], kind: type[BaseLock[Any, Any]], options: dict[str, Any]
@@ -114,6 +116,7 @@ class Part:
         self.attempt = self.member.new_attempt(self._driver)
         self.attempt.slot = self._driver.slot()
         self.core = None
+        self.member.refuse_nested(self._whole.wait, _NESTED)
 
     async def take(self, wait: float | None) -> Grant | Busy:
         self._whole.wants = self
@@ -188,6 +191,8 @@ class Whole:
         self.parts: list[Part] = []
         self.wants: Part | None = None
         """The lock that is being acquired now; None between two locks."""
+        self.wait: float | None = None
+        """Seconds to wait for all locks; None: without a limit."""
         self.waited = False
         """True if the attempt had to wait for any of the locks."""
         self.waits_since: float | None = None
@@ -279,6 +284,7 @@ class BaseMultiLock(Steps, Generic[M, Client]):
             for member in self._members:
                 await member.locate()
             driver = whole.begin(self._members, [member.driver() for member in self._members])
+            whole.wait = wait
             try:
                 blocked = await self._run_on(driver, multilock.acquire(whole.parts, wait))
             except SlotMoved:
@@ -417,6 +423,15 @@ class BaseMultiCore(UserLease):
         for core in self.cores:
             core.owner = owner
 
+    @property
+    def inside(self) -> bool:
+        return all(core.inside for core in self.cores)
+
+    @inside.setter
+    def inside(self, inside: bool) -> None:
+        for core in self.cores:
+            core.inside = inside
+
     def remaining(self) -> float:
         return min(core.remaining() for core in self.cores)
 
@@ -506,7 +521,7 @@ class MultiLease(BaseMultiLease):
 
     @property
     def lost(self) -> threading.Event:
-        """An event that is set when one of the leases is lost."""
+        """An event that is set when one of the leases is lost. ``if lease.lost:`` asks whether it is set."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:
@@ -598,7 +613,7 @@ class AioMultiLease(BaseMultiLease):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An event that is set when one of the leases is lost."""
+        """An event that is set when one of the leases is lost. ``if lease.lost:`` asks whether it is set."""
         return self._core.lost_event()  # type: ignore[no-any-return]
 
     async def renew(self, ttl: Seconds | None = None, **mistaken: Never) -> None:

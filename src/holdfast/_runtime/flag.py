@@ -21,6 +21,10 @@ class Flag(threading.Event):
     def is_set(self) -> bool:
         return self._is_set
 
+    def __bool__(self) -> bool:
+        """Return `is_set`. Without this method, ``if lease.lost:`` would be true for every lease."""
+        return self.is_set()
+
     def set(self) -> None:
         self._is_set = True  # the flag is set first, so that a thread that begins to wait now sees it
         for waiter in [*self._waiting]:

@@ -469,6 +469,12 @@ def test_with_in_the_wrong_api(cls: str, arguments: tuple[object, ...]) -> None:
             raise AssertionError
 
 
+def test_with_in_the_wrong_api_is_printed_as_a_type_error() -> None:
+    with pytest.raises(TypeError) as caught:
+        NOWHERE.Lock(URL, "x")(price)
+    assert traceback.format_exception_only(caught.value)[0].startswith("TypeError: Lock: a lock is not callable; ")
+
+
 def test_an_object_has_only_the_methods_of_its_own_api() -> None:
     lock, aio_lock = holdfast.Lock(URL, "x"), aio.Lock(URL, "x")
     assert (hasattr(lock, "__enter__"), hasattr(lock, "__aenter__")) == (True, False)

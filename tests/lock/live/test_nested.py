@@ -58,6 +58,46 @@ def test_nested_async_with(server: PrivateServer, look: redis.Redis, name: str, 
     asyncio.run(main())
 
 
+MULTIPLE = "^lock '{name}' is held by this very {who}, in a `with` statement around this call, .* leave it out of the MultiLock"
+
+
+@pytest.mark.parametrize("other", ["0", "zz"], ids=["last", "first"])
+def test_a_multilock_inside_a_lock(server: PrivateServer, look: redis.Redis, name: str, other: str) -> None:
+    with holdfast.Lock(server.url, name) as lease:
+        for attempt in (
+            lambda: holdfast.MultiLock(server.url, [name, other]).__enter__(),
+            lambda: holdfast.MultiLock(server.url, [other, name]).acquire(),
+        ):
+            with pytest.raises(RuntimeError, match=MULTIPLE.format(name=name, who="thread")):
+                attempt()
+        assert holdfast.MultiLock(server.url, [name, other]).acquire(blocking=False) is False
+        lease.check()
+    assert not look.exists(f"hf:{{{other}}}"), "nothing is left behind"
+    with holdfast.MultiLock(server.url, [name, other]):
+        with pytest.raises(RuntimeError, match=BUSY.format(name=name, who="thread")):
+            holdfast.Lock(server.url, name).acquire()
+        with pytest.raises(RuntimeError, match=MULTIPLE.format(name=name, who="thread")):
+            holdfast.MultiLock(server.url, [name]).acquire()
+
+
+def test_an_asyncio_multilock_inside_a_lock(server: PrivateServer, name: str) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(5):
+            async with aio.Lock(server.url, name) as lease:
+                for attempt in (
+                    aio.MultiLock(server.url, [name, "q"]).__aenter__,
+                    aio.MultiLock(server.url, ["q", name]).acquire,
+                ):
+                    with pytest.raises(RuntimeError, match=MULTIPLE.format(name=name, who="task")):
+                        await attempt()
+                lease.check()
+            async with aio.MultiLock(server.url, [name, "q"]):
+                with pytest.raises(RuntimeError, match=BUSY.format(name=name, who="task")):
+                    await aio.Lock(server.url, name).acquire()
+
+    asyncio.run(main())
+
+
 def test_nested_with_clients_of_other_settings(server: PrivateServer, name: str) -> None:
     path = server.socket
     clients = redis.Redis(unix_socket_path=path), redis.Redis(unix_socket_path=path, socket_timeout=2)

@@ -25,11 +25,13 @@ def test_a_lease_that_the_server_has_lost(
     holder = getattr(holdfast, cls)(server.url, name, *arguments)
     with pytest.raises(LeaseLost), holder as lease:
         lease.verify()
+        assert not lease.lost, "the event counts as false while the lease is held"
         look.delete(f"hf:{{{name}}}")
         lease.check()
         with pytest.raises(LeaseLost, match="was lost"):
             lease.verify()
         assert lease.lost.is_set()
+        assert lease.lost
         lease.check()
 
 
@@ -38,9 +40,13 @@ def test_the_same_in_asyncio(server: PrivateServer, look: redis.Redis, name: str
     async def main() -> None:
         async with getattr(aio, cls)(server.url, name, *arguments) as lease:
             await lease.verify()
+            assert not lease.lost, "the event counts as false while the lease is held"
             look.delete(f"hf:{{{name}}}")
             lease.check()
-            await lease.verify()
+            try:
+                await lease.verify()
+            finally:
+                assert lease.lost
 
     with pytest.raises(LeaseLost, match="was lost"):
         asyncio.run(main())

@@ -101,7 +101,7 @@ def test_none_if_one_is_busy(server: PrivateServer, look: redis.Redis, names: li
         assert MultiLock(server.url, names).acquire(blocking=False) is False
         assert MultiLock(server.url, names).acquire(timeout=0.05) is False
         with (
-            pytest.raises(LockTimeout, match=f"lock '{names[1]}' is busy: held by") as caught,
+            pytest.raises(LockTimeout, match=f"lock '{names[1]}' is busy: this thread holds it already") as caught,
             MultiLock(server.url, names, wait=0.05),
         ):
             pass
