@@ -210,6 +210,9 @@ def test_a_word_that_is_none_of_the_choices(capfd: pytest.CaptureFixture[str], a
         (["ls", "--host", "db1"], "--host; did you mean --url redis://HOST:PORT/DB?"),
         (["ls", "-a", "secret"], "-a; did you mean HOLDFAST_URL or --url-file, for a URL with a password?"),
         (["wait", "-t", "3", "x"], "-t; did you mean --wait?"),
+        (["run", "-u", "job"], "-u; did you mean holdfast release to unlock, or --url?"),
+        (["run", "--lock-timeout", "5", "x", "true"], "--lock-timeout; did you mean --wait?"),
+        (["schedule", "--list"], "--list; did you mean holdfast jobs?"),
         (["schedule", "-l"], "-l; did you mean holdfast jobs?"),
         (["schedule", "-e"], "-e; did you mean an editor for FILE.toml, which has the jobs?"),
         (["schedule", "-f", "x"], "-f; did you mean holdfast schedule FILE.toml?"),
@@ -230,11 +233,27 @@ def test_an_unknown_option(capfd: pytest.CaptureFixture[str], arguments: list[st
     assert (code, out, err) == (64, "", f"holdfast: no such option: {error} (see holdfast {arguments[0]} --help)\n")
 
 
+NO_COMMAND = "no command: pass it after the name, as in: holdfast run NAME -- COMMAND"
+PARTS = "to lock a part of a script, use holdfast acquire and holdfast release"
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
         ("run", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
-        ("run --url localhost:1 -- true", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
+        (
+            "run --url localhost:1 -- true",
+            "NAME is missing; it stands before --: write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]",
+        ),
+        (
+            "run -- job echo hi",
+            "NAME is missing; it stands before --: write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]",
+        ),
+        (
+            "run -n 9",
+            f"{NO_COMMAND}; 9 is a name, not a file descriptor: {PARTS}",
+        ),
+        ("run job", NO_COMMAND),
         ("run -n", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
         ("run -c true", "NAME is missing; write holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"),
         ("elect --observe", "NAME is missing; write holdfast elect [options] NAME [[--] COMMAND [ARGUMENT ...]]"),

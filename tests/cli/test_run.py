@@ -207,6 +207,13 @@ class TestUsage:
         where = "set HOLDFAST_URL, or pass --url, --url-file, or --local for this machine's own server"
         assert done.stderr == f"holdfast: no server: {where} (see holdfast run --help)\n"
 
+    def test_a_lease_in_milliseconds(self, hf: Holdfast, name: str) -> None:
+        """The advice works in the shell, too: with the unit, there is no warning."""
+        done = hf("--ttl", "30000", name, "--", "true")
+        assert done.stderr.endswith(': pass 30 for 30000 milliseconds, or "30000s" if you mean it\n')
+        done = hf("--ttl", "30000s", name, "--", "true")
+        assert (done.returncode, done.stderr) == (0, "")
+
     def test_an_empty_variable_is_not_taken_for_none(self, hf: Holdfast) -> None:
         for variables in ({"HOLDFAST_URL": ""}, {"HOLDFAST_URL": " ", "REDIS_URL": hf.url}):
             done = hf("x", "--", "true", env=variables)

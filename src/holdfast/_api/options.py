@@ -153,12 +153,12 @@ def warn_of_short(ttl: float) -> None:
     )
 
 
-def warn_of_milliseconds(ttl: object) -> None:
-    """Warn of a ``ttl`` that is probably meant in milliseconds, such as 30000. A text with a unit causes no warning."""
-    if isinstance(ttl, int | float) and ttl >= MILLISECONDS and ttl % 1000 == 0 and ttl % 3600:
+def warn_of_milliseconds(ttl: Any) -> None:
+    """Warn of a ``ttl`` that is probably meant in milliseconds, such as 30000. A duration with a unit causes no warning."""
+    if type(ttl) in {int, float} and ttl >= MILLISECONDS and ttl % 1000 == 0 and ttl % 3600:
         warnings.warn(
-            f"ttl={ttl:.0f} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass ttl={ttl / 1000:.0f} for "
-            f'{ttl:.0f} milliseconds, or ttl="{ttl:.0f}s" if you mean it',
+            f"ttl={ttl:.0f} is a lease of {ttl / 3600:.1f} hours, because ttl is in seconds: pass {ttl / 1000:.0f} for "
+            f'{ttl:.0f} milliseconds, or "{ttl:.0f}s" if you mean it',
             HoldfastWarning,
             of_the_user(),
         )

@@ -9,12 +9,17 @@ from holdfast._durations import parsed
 _LONGEST = 10**9  # seconds, about 31 years; longer times overflow the timers of some systems
 
 
+class WithUnit(float):
+    """The seconds of a duration that was written with a unit, so that `Lock` does not warn that it may be in milliseconds."""
+
+
 def duration(text: str) -> float:
-    """Parse a duration of zero or more, and return its seconds. Raises ArgumentTypeError."""
-    seconds = parsed(text if text[-1:].isalpha() else f"{text}s")
+    """Parse a duration of zero or more, and return its seconds, as `WithUnit` if it has a unit. Raises ArgumentTypeError."""
+    has_unit = text[-1:].isalpha()
+    seconds = parsed(text if has_unit else f"{text}s")
     if seconds is None or seconds > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: pass 30 (seconds), 0.5, 500ms, 5m, 2h or 1d")
-    return seconds
+    return WithUnit(seconds) if has_unit else seconds
 
 
 def positive_duration(text: str) -> float:

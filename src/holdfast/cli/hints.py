@@ -24,6 +24,7 @@ OPTIONS = {
         "--user": SECRET,
         "-a": SECRET,
         "--timeout": "--wait",
+        **dict.fromkeys(("--lock-timeout", "--acquire-timeout", "--blocking-timeout", "--wait-timeout"), "--wait"),
         "-t": "--wait or --ttl",
         "--expire": "--ttl",
         "--expiry": "--ttl",
@@ -50,6 +51,7 @@ OPTIONS = {
         "-x": "--exclusive",
         "-e": "--exclusive",
         "--unlock": "holdfast release",
+        "-u": "holdfast release to unlock, or --url",
         **dict.fromkeys(("--max", "--slots", "--permits"), "--limit"),
         "--ticket-file": "holdfast acquire --ticket-file",
         "--signal": "--on-lost",
@@ -57,7 +59,7 @@ OPTIONS = {
     },
     "wait": {"-t": "--wait"},
     "schedule": {
-        "-l": "holdfast jobs",
+        **dict.fromkeys(("-l", "--list"), "holdfast jobs"),
         "-e": "an editor for FILE.toml, which has the jobs",
         **dict.fromkeys(("-f", "--file"), "holdfast schedule FILE.toml"),
         "--dry-run": "--check",
@@ -208,10 +210,15 @@ def for_ticket(text: str) -> str:
     )
 
 
-def for_words(error: str, subcommand: str, usage: str) -> str:
-    """Return the error for missing words or words too many, from argparse's own error; empty for another error."""
+def for_words(error: str, subcommand: str, usage: str, *, separated: bool = False) -> str:
+    """Return the error for missing words or words too many, from argparse's own error; empty for another error.
+
+    ``separated``: whether ``--`` and a command follow the words.
+    """
     start, _, words = error.partition(": ")
     if start == "the following arguments are required":
+        if words == "NAME" and separated:
+            return f"NAME is missing; it stands before --: write {usage}"
         return f"{words} {'are' if ',' in words else 'is'} missing; write {usage}"
     if start == "unrecognized arguments":
         return f"{words!r} is too much; {TOO_MUCH.get(subcommand, '')}write {usage}"
@@ -223,6 +230,13 @@ def for_action(word: str, subcommand: str, known: Iterable[str]) -> str:
     found = ACTIONS.get(subcommand, {}).get(word, "")
     schedule = f"--schedule {word}" if subcommand == "jobs" else ""
     return f"; {found}" if " " in found else _hint(found or _like(word, known, 0.6) or schedule)
+
+
+def for_no_command(name: str) -> str:
+    """Return a hint about a command that is missing after ``name``; empty unless ``name`` is a number, as flock takes one."""
+    if not name.isdecimal():
+        return ""
+    return f"; {name} is a name, not a file descriptor: to lock a part of a script, use holdfast acquire and holdfast release"
 
 
 def for_subcommand(word: str, known: Iterable[str]) -> str:

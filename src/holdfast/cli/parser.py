@@ -32,6 +32,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, usage: str | None = None, epilog: str | None = None) -> None:
         super().__init__(prog, usage, description, epilog, formatter_class=Formatter, allow_abbrev=False)
+        self._separated = False
+        """True if `split` has found ``--`` and a command after it."""
 
     @property
     def subcommand(self) -> str:
@@ -63,7 +65,8 @@ class Parser(argparse.ArgumentParser):
         """Print a usage error as one line on stderr, and exit with 64. A ticket among the arguments is not printed."""
         from holdfast.cli import hints
 
-        message = hints.for_ticket(message) or hints.for_words(message, self.subcommand, self._call) or message
+        words = hints.for_words(message, self.subcommand, self._call, separated=self._separated)
+        message = hints.for_ticket(message) or words or message
         output.say(f"{message} (see {self.prog} --help)")
         sys.exit(output.EX_USAGE)
 
@@ -81,6 +84,7 @@ class Parser(argparse.ArgumentParser):
         """
         for number, at in enumerate(self._words(arguments)):
             if arguments[at] == "--":
+                self._separated = at + 1 < len(arguments)
                 return arguments[:at], arguments[at + 1 :]
             if number == 1:
                 if "--" in arguments[at:]:

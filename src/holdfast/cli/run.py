@@ -204,7 +204,10 @@ def _command(args: argparse.Namespace) -> list[str]:
     if args.shell is not None and args.command is not None:
         args.parser.error("two commands: pass either -c STRING or a command after the name, not both")
     if args.shell is None and not args.command:
-        args.parser.error("no command: pass it after the name, as in: holdfast run NAME -- COMMAND")
+        from holdfast.cli import hints
+
+        hint = hints.for_no_command(args.name)
+        args.parser.error(f"no command: pass it after the name, as in: holdfast run NAME -- COMMAND{hint}")
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
         name = os.path.basename(argv[0])[:200]  # noqa: PTH119 (pathlib imports slowly)
