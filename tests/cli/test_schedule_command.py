@@ -25,6 +25,7 @@ from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_unti
 from holdfast.cli import main, output, parser_of
 from holdfast.cli.schedule import _echo, _Lines
 from holdfast.schedule import file as schedule_file
+from support.clusters import cluster
 
 if TYPE_CHECKING:
     from support.servers import PrivateServer
@@ -491,6 +492,16 @@ def test_the_schedules_of_a_server(server: PrivateServer, client: redis.Redis, c
     assert err == "holdfast: to list the jobs of a schedule, pass --schedule NAME\n"
     assert ask("-q") == (0, out, "")
     assert json.loads(ask("--json")[1]) == {"schedules": names}
+
+
+def test_the_schedules_of_a_cluster_on_all_its_servers(capfd: pytest.CaptureFixture[str]) -> None:
+    names = list("abcdefghij")
+    with cluster() as three:
+        for name in names:
+            with holdfast.Schedule(three.url, name) as schedule:
+                assert schedule.runners()
+        assert main(["jobs", "--json", "--url", three.url]) == 0
+    assert json.loads(capfd.readouterr().out) == {"schedules": names}
 
 
 def test_a_file_needs_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str], quiet_warnings: None) -> None:
