@@ -309,8 +309,9 @@ def files() -> dict[str, list[Path]]:
 
 
 @cache
-def _text(path: Path) -> str:
-    return (ROOT / path).read_text(encoding="utf-8")
+def _text(path: Path, *, lower: bool = False) -> str:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return text.lower() if lower else text
 
 
 def files_of(capability: str) -> dict[str, list[str]]:
@@ -331,12 +332,14 @@ def files_with(word: str, capability: str = "") -> dict[str, list[str]]:
     """
     option = re.search(rf"^\| [^|]*`{word}`", _text(GLOSSARY).partition("## Election")[0], re.MULTILINE)
     after = r"(?:=|: )" if option else ""
-    case = re.NOFLAG if _public(word) else re.IGNORECASE
-    name = re.compile(r"(?<![a-z])" + r"[ _-]?".join(re.split(r"[ _]", word)) + after, case)
+    lower = not _public(word)
+    words = re.split(r"[ _]", word.lower() if lower else word)
+    name = re.compile(r"(?<![a-z])" + r"[ _-]?".join(words) + after)
     found = {}
     for floor, paths in files().items():
         ours = [path for path in paths if not capability or capability_of(path) == capability]
-        counts = {path.as_posix(): len(name.findall(_text(path))) for path in ours}
+        texts = {path.as_posix(): _text(path, lower=lower) for path in ours}
+        counts = {path: len(name.findall(text)) for path, text in texts.items() if words[0] in text}
         most = sorted((path for path in counts if counts[path]), key=lambda path: -counts[path])[:MOST]
         if most:
             found[floor] = most
