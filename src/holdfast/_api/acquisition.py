@@ -202,10 +202,8 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
         If the lease was lost and the body succeeded, LeaseLost is raised. If the body raised an exception, LeaseLost is added
         to it as a note. If the server cannot be reached, only a warning is issued, and the lock is free when the lease expires.
         """
-        core: SyncLeaseCore | None = None
-        try:
-            core = self._entered.innermost(threading.get_ident)
-            self._leave(core, error)
+        try:  # The first statement: an interrupt before it would leave the lock held.
+            self._leave(self._entered.innermost(threading.get_ident), error)
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
@@ -213,7 +211,7 @@ class BaseSyncLock(InThreads, BaseAcquisition[L, SyncClient]):
             self._give_back_entered()
             raise
         finally:
-            self._entered.remove(core or self._entered.innermost(threading.get_ident))
+            self._entered.remove(self._entered.innermost(threading.get_ident))
 
     def _give_back_entered(self) -> None:
         self._driver().run(self._entered.innermost(threading.get_ident).finish_release())

@@ -7,6 +7,7 @@ lock object and its lease without a release, the `LeaseCore` is garbage-collecte
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import warnings
 import weakref
@@ -146,8 +147,8 @@ class LeaseCore(UserLease, Owner):
         self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
         attempt.unclaimed = self  # Set before any other object refers to this lease, so that an interrupt cannot drop it.
         # `held_lease` keeps this weak reference until the release. If the core is collected before that, it was never released.
-        held_lease.owner = reference = _LeaseReference(self, node.keeper.collected.append)
-        reference.attempt, reference.held_lease = attempt, held_lease
+        held_lease.owner = Reference(self, node.keeper.collected.append)
+        held_lease.owner.on_collected = functools.partial(_dropped, attempt, held_lease)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
@@ -458,34 +459,23 @@ class LeaseCore(UserLease, Owner):
         )
 
 
-class _LeaseReference(Reference):
-    """A weak reference to the internal object of a lease."""
-
-    __slots__ = ("attempt", "held_lease")
-
-    attempt: Attempt
-    """The attempt that acquired the lease."""
-    held_lease: HeldLease
-
-    def on_collected(self) -> None:
-        """Stop renewing a lease that was collected without a release, and warn about it."""
-        held_lease: HeldLease | None = getattr(self, "held_lease", None)
-        if held_lease is None or held_lease.over:
-            return
-        attempt = self.attempt
-        held_lease.end()
-        assert attempt.node is not None
-        attempt.node.forget(held_lease)
-        if attempt.tally is not None and not held_lease.lost:
-            attempt.tally.ended += 1
-        if attempt.local_queue is not None:
-            attempt.local_queue.on_collected(held_lease)
-        if not held_lease.lost:
-            warnings.warn(
-                f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
-                ResourceWarning,
-                stacklevel=1,
-            )
+def _dropped(attempt: Attempt, held_lease: HeldLease) -> None:
+    """Stop renewing a lease that was collected without a release, and warn about it. ``attempt``: the one that acquired it."""
+    if held_lease.over:
+        return
+    held_lease.end()
+    assert attempt.node is not None
+    attempt.node.forget(held_lease)
+    if attempt.tally is not None and not held_lease.lost:
+        attempt.tally.ended += 1
+    if attempt.local_queue is not None:
+        attempt.local_queue.on_collected(held_lease)
+    if not held_lease.lost:
+        warnings.warn(
+            f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
+            ResourceWarning,
+            stacklevel=1,
+        )
 
 
 class LostFlag(Flag):

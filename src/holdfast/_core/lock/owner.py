@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -54,13 +55,11 @@ def is_held_by(held_lease: OwnedLease, caller: int, *, inside: bool = False) -> 
 
 
 class Reference(weakref.ref[Any]):
-    """A weak reference to the owner of a lease. The keeper calls `on_collected` once the owner is garbage-collected.
+    """A weak reference to the owner of a lease, with the function that the keeper calls once the owner is garbage-collected.
 
     At the moment of the collection, the reference is only appended to `LeaseKeeper.collected`, and no Python code runs.
     """
 
-    __slots__ = ()
+    __slots__ = ("on_collected",)
 
-    def on_collected(self) -> None:
-        """Clean up after the owner. An interrupt may have come before the attributes of this reference were set."""
-        raise NotImplementedError
+    on_collected: Callable[[], None]

@@ -19,7 +19,7 @@ from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import RECORD_AFTER_S, Node
-from holdfast._core.lock.owner import Reference
+from holdfast._core.lock.owner import Reference, nobody
 from holdfast._core.lock.ports import Line
 from holdfast._core.lock.records import Attempt, HeldLease, Waiter
 from holdfast._core.lock.renewal import register
@@ -40,19 +40,6 @@ if TYPE_CHECKING:
     from holdfast._core.single_flight.coalesce import Coalescer
 
 log = logger("holdfast.keeper")
-
-
-class _OwnerReference(Reference):
-    """A weak reference to the owner of a lease, with the function to call once the owner is garbage-collected."""
-
-    __slots__ = ("then",)
-
-    then: Callable[[], None]
-
-    def on_collected(self) -> None:
-        then: Callable[[], None] | None = getattr(self, "then", None)
-        if then is not None:
-            then()
 
 
 class Keeper:
@@ -309,8 +296,8 @@ class Keeper:
         A collection does not wake the keeper thread, because waking it takes Python code. CPython could run a signal handler
         in this code, and would then ignore the handler's exception, such as a KeyboardInterrupt.
         """
-        reference = _OwnerReference(owner, self.collected.append)
-        reference.then = on_collected
+        reference = Reference(owner, self.collected.append)
+        reference.on_collected = on_collected
         return reference
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
@@ -510,7 +497,8 @@ class Keeper:
         while self._calls:  # calls first, because one may release a lease that was dropped together with its task
             self.safely(self._calls.popleft())
         while self.collected:
-            self.safely(self.collected.popleft().on_collected)
+            reference = self.collected.popleft()
+            self.safely(getattr(reference, "on_collected", nobody))  # `refer` may have been interrupted before it was set
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:
