@@ -710,7 +710,7 @@ class Hurried(Theme):
 
     name = "hurried"
     unjudged: ClassVar[frozenset[str]] = PEACE
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare interrupted": 3000, "rare hurried": 300}}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare interrupted": 1500, "rare hurried": 150}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - at random requests
         rng = self._rng(seed, "waits")
