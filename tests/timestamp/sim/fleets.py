@@ -56,7 +56,7 @@ class Old:
         self.worker.process.world.note(kind, self.worker.name, KEY, attempt, until=until)
 
     async def take(self, wait: float | None) -> TimestampState:
-        hold = self.core.Hold()
+        hold = self.core.TimestampState()
         with self.worker.operation():
             try:
                 if await self.core.acquire(self.stamp, hold, wait):
