@@ -109,8 +109,13 @@ VARIANTS = [
     Variant("election", "NO_TELL", "asleep", "a new leader notifies nobody"),
     Variant("election", "LISTED_AFTER", "asleep", "an observer looks first, and is listed after that"),
     Variant("election", "BELIEVES_ON", "left[0]>0", "a leader that hands over believes that it leads until the reply"),
-    Variant("quorum_fence", "VANISH COPIES", "", "confirmed fences; keys vanish at any time, requests are carried out twice"),
-    Variant("quorum_fence", "CLIENTS=3", "", "confirmed fences, three clients"),
+    Variant(
+        "quorum_fence",
+        "VANISH COPIES",
+        "",
+        "a majority confirms each fence; keys vanish at any time, and requests are repeated",
+    ),
+    Variant("quorum_fence", "CLIENTS=3", "", "a majority confirms each fence; three clients"),
     Variant("quorum_fence", "FORGETS HINT", "", "a server loses its data, and a hint from a clock raises its counter again"),
     Variant(
         "quorum_fence",

@@ -434,7 +434,10 @@ class LeaseCore(UserLease, Owner):
         return not told
 
     def discard(self) -> None:
-        """End this lease, whose acquisition was interrupted before the caller got it. `acquire.abandon` clears the server."""
+        """End this lease in this process, because its acquisition was interrupted before the caller got it.
+
+        The lease is then removed from the server by `acquire.abandon`, which the caller runs next.
+        """
         attempt = self.attempt
         self.passed = True
         self.count_time(attempt.held_since or 0.0)

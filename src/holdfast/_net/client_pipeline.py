@@ -135,7 +135,7 @@ def brief(error: BaseException) -> str:
 
 
 def shorten(error: BaseException) -> None:
-    """Remove the frames of the client library and the earlier errors from what is printed of its error, up to 100 lines.
+    """Remove the client library's frames and earlier errors from its error. Otherwise, up to 100 lines would be printed.
 
     An error of another kind, which may be a defect, stays as it is.
     """

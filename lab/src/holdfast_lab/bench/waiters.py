@@ -25,7 +25,7 @@ EVENT = "asyncio.Event (no lock)"
 """Lower bound for the comparison: tasks that wait for an event of their own process."""
 
 HELD = 600.0
-"""Lease time of the locks in seconds. None is renewed while requests are counted."""
+"""Lease time of the locks in seconds, so long that no lease is renewed while requests are counted."""
 
 
 def measure(plan: Plan) -> Result:

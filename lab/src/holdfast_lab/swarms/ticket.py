@@ -194,7 +194,7 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
                 continue
             others = [asked for asked in slip.asked if asked <= at]
             if (why == "used" and len(others) < 2) or (why == "expired" and at < slip.ends) or why in {"gone", "late"}:
-                yield Violation("T3", f"a ticket that {len(others)} workers had tried to redeem was refused: {why}")
+                yield Violation("T3", f"a ticket was refused without a reason: {why}, after {len(others)} requests")
 
 
 def counts(post: TicketMail) -> Counter[str]:

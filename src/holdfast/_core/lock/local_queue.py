@@ -162,8 +162,8 @@ class LocalQueue:
 
         Return Busy if the lock is held in this process, and the attempt does not wait. Return None if the attempt is queued.
         The attempt then waits until `Attempt.turn` is set, or until monotonic time `Attempt.until`, and calls `received`.
-        ``at_once``: True if the attempt does not wait for the lock. This method then sets `Attempt.until` to a time that is at
-        most `RECALL_WITHIN_S` away.
+        ``at_once``: True if the attempt does not wait for a holder. It may still be queued for at most `RECALL_WITHIN_S`, while
+        the keeper releases the lock or finds its lease lost; `Attempt.until` is set to that time.
         """
         if self.in_change():
             # A signal handler has interrupted a change of the queue in this thread, so its attempt bypasses the queue.
@@ -323,7 +323,9 @@ class LocalQueue:
     def extended(self, attempt: Attempt, held_lease: HeldLease, answer: Answer[Held] | None) -> Turn | Busy:
         """Note that the server has extended a lease, or that the lease is lost. Return the next turn of the attempt.
 
-        The next turn is usually a Grant with the next fence. ``answer``: the server's reply; None: the lease is lost.
+        ``attempt``: the waiter that had the lease extended, because no fence was left to hand it on with. Its next turn is
+        usually a Grant with the first new fence, and an AskServer if the lease is lost. ``answer``: the server's reply; None:
+        the lease is lost.
         """
         with self.mutex:
             if answer is None or held_lease.lost:
